@@ -1,0 +1,1 @@
+"""The node's daemon: preemption notices, worker processes, and one resumable link to the coordinator."""

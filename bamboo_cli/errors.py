@@ -1,0 +1,65 @@
+"""The error tree. A message says what was tried, what happened, and what to do next.
+
+BambooError                    exit code 1: failed, with a message
+├── UsageError                 exit code 2: the command or the job file is wrong
+│   └── JobFileError             with file, line and key
+├── StateError                 the state directory or file cannot be used (busy, corrupt, foreign)
+├── CloudError                 a provider could not do what was asked
+│   ├── CapacityError            nothing to be had there now: another zone or type may have it
+│   ├── QuotaError               the account may not have more
+│   ├── CredentialsError         who are you
+│   └── InstanceGoneError        the instance is unknown to the cloud
+├── LeftBehindError            ``down`` could not prove that nothing is left
+└── RunFailedError             the run ended in failure
+"""
+
+
+class BambooError(Exception):
+    """``next_step``: what the user can do about it, in one sentence."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, next_step: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.next_step = next_step
+
+
+class UsageError(BambooError):
+    exit_code = 2
+
+
+class JobFileError(UsageError):
+    pass
+
+
+class StateError(BambooError):
+    pass
+
+
+class CloudError(BambooError):
+    pass
+
+
+class CapacityError(CloudError):
+    pass
+
+
+class QuotaError(CloudError):
+    pass
+
+
+class CredentialsError(CloudError):
+    pass
+
+
+class InstanceGoneError(CloudError):
+    pass
+
+
+class LeftBehindError(BambooError):
+    pass
+
+
+class RunFailedError(BambooError):
+    pass

@@ -1,0 +1,99 @@
+"""The contract of a cloud. Every provider has these functions; after one you know all.
+
+All calls block (the coordinator runs them in a thread), have a timeout, and raise the errors of ``bamboo_cli.errors``.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class InstanceState(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    ENDING = "ending"
+    """Under notice, or being terminated."""
+    TERMINATED = "terminated"
+
+
+class EndReason(StrEnum):
+    NONE = ""
+    USER = "user"
+    PREEMPTED = "preempted"
+    FAILED = "failed"
+    """It ended by itself (its processes died)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What the cloud would sell now."""
+
+    instance_type: str
+    zone: str
+    spot_usd_per_hour: float
+    on_demand_usd_per_hour: float
+    price_source: str
+    """``live``, ``job file``, or ``catalogue YYYY-MM-DD``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """User data: what the agent needs to find its coordinator."""
+
+    cluster_id: str
+    node_id: str
+    coordinator_address: str
+    coordinator_port: int
+    secret: str
+    beat_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    instance_id: str
+    token: str
+    """The idempotency token of the request that created it."""
+    node_id: str
+    cluster_id: str
+    instance_type: str
+    zone: str
+    state: InstanceState
+    address: str
+    launched_at: float
+    """Seconds since the epoch; the clock of the bill starts here."""
+    ended_at: float | None = None
+    end_reason: EndReason = EndReason.NONE
+
+
+class Provider(Protocol):
+    name: str
+
+    def offers(self) -> tuple[Offer, ...]:
+        """Raises CloudError."""
+        ...
+
+    def create(self, offer: Offer, config: NodeConfig, token: str) -> Instance:
+        """Rent one instance and start its agent. The same token gives the same instance, however often it is sent.
+
+        Raises CapacityError, QuotaError, CredentialsError, CloudError.
+        """
+        ...
+
+    def instances(self, cluster_id: str) -> tuple[Instance, ...]:
+        """All instances that carry the cluster's tag, ended ones included while the cloud still lists them."""
+        ...
+
+    def terminate(self, instance_ids: tuple[str, ...]) -> None:
+        """Terminating what is gone is not an error. Returns when the cloud has accepted it."""
+        ...
+
+    def preempt(self, instance_id: str, *, notice_s: float | None) -> None:
+        """Take the instance as the cloud would, after a notice of ``notice_s`` seconds or (None) at once.
+
+        Raises InstanceGoneError; CloudError where the cloud has no such thing.
+        """
+        ...
+
+    def left_behind(self, cluster_id: str) -> tuple[str, ...]:
+        """After ``terminate``: everything of the cluster that still exists, one line each. Empty: proven gone."""
+        ...

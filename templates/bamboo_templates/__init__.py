@@ -1,0 +1,1 @@
+"""Starter jobs and recipes that ``bamboo init`` copies."""

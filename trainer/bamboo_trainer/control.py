@@ -1,0 +1,327 @@
+"""What a worker and its agent say to each other, as one JSON object a line over a socket pair.
+
+Everything is a frozen dataclass with a ``kind``; ``encode`` and ``decode_*`` are the only codec. The agent relays
+worker messages to the coordinator unread, so these types are also the coordinator's view of a worker.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from bamboo_trainer.plan import Mode, Plan, StepSummary, WorkerId
+
+# --- the training job, as a worker needs to know it ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """A drill: the node of the worker vanishes (SIGKILL to its process group) when it reaches this place.
+
+    ``action``: ``1F0`` / ``1B2`` / ``1FRC0`` (stage, kind, microbatch), or one of ``REDUCE``, ``COMMIT``,
+    ``OPTIMIZER``, ``CHECKPOINT``, ``TAKEOVER``. ``how``: ``kill``, ``freeze`` (SIGSTOP of the worker), ``cut`` (its links to its peers drop and stay down).
+    Exactly one of ``node_id`` and (``pipeline_index``, ``stage_index``) names the victim.
+    """
+
+    step: int
+    action: str
+    how: Literal["kill", "freeze", "freeze_node", "cut"] = "kill"
+    node_id: str | None = None
+    pipeline_index: int | None = None
+    stage_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSpec:
+    """One run, as every worker of it is told. Sizes in samples; the global batch is ``num_microbatches * microbatch_size``."""
+
+    run_id: str
+    recipe: str
+    """``gpt2``, ``mlp``, or an absolute path of a Python file (``file.py`` or ``file.py:function``)."""
+    recipe_options: dict[str, Any]
+    num_steps: int
+    num_microbatches: int
+    microbatch_size: int
+    seed: int
+    checkpoint_url: str
+    """fsspec URL of the folder that holds the run's checkpoints."""
+    checkpoint_every: int
+    """Steps between checkpoints; the last step is always saved."""
+    digest_every: int = 100
+    """Steps between comparisons of shadows with their owners; 0: never."""
+    num_threads: int = 1
+    """Fixed, since sums over threads change bits (LayerNorm and bias gradients)."""
+    kills: tuple[Kill, ...] = ()
+
+
+# --- agent to worker -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepare:
+    """Import the recipe and check it; answered by ``Prepared`` or ``WorkerFailed``. ``profile``: also measure the layers."""
+
+    kind: Literal["prepare"] = "prepare"
+    spec: TrainingSpec
+    profile: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopt:
+    """Run under this plan. Plans that are not newer than the current one are ignored."""
+
+    kind: Literal["adopt"] = "adopt"
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quiesce:
+    """Stop at the next step boundary that all members agree on; answered by ``Stopped``."""
+
+    kind: Literal["quiesce"] = "quiesce"
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halt:
+    """Stop at once, drop the step in flight and refuse generations below this one; answered by ``Stopped``."""
+
+    kind: Literal["halt"] = "halt"
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteModel:
+    """Merge the layer files of a complete checkpoint into one safetensors file; answered by ``ModelWritten``."""
+
+    kind: Literal["write_model"] = "write_model"
+    checkpoint_step: int
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    kind: Literal["exit"] = "exit"
+
+
+ToWorker = Prepare | Adopt | Quiesce | Halt | WriteModel | Exit
+
+# --- worker to agent (and, relayed, to the coordinator) --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReady:
+    """torch is loaded and the worker listens for peers."""
+
+    kind: Literal["worker_ready"] = "worker_ready"
+    address: str
+    port: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerCost:
+    """Measured on the worker for one microbatch. Seconds and bytes."""
+
+    name: str
+    forward_s: float
+    backward_s: float
+    parameter_bytes: int
+    activation_bytes: int
+    """Of the layer's output for one microbatch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    kind: Literal["prepared"] = "prepared"
+    run_id: str
+    layer_names: tuple[str, ...]
+    costs: tuple[LayerCost, ...] = ()
+    """Only after ``Prepare(profile=True)``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """All layers of the plan are here; the worker trains (or waits for its peers to)."""
+
+    kind: Literal["adopted"] = "adopted"
+    generation: int
+    fetched_bytes: int = 0
+    took_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCommitted:
+    """From the plan's reporter. Told again after a change of reporter: count each step once."""
+
+    kind: Literal["step_committed"] = "step_committed"
+    generation: int
+    summary: StepSummary
+    learning_rate: float
+    step_s: float
+    """From the previous commit that this worker saw to this one."""
+    num_samples: int
+    num_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """In answer to ``Quiesce`` or ``Halt``. All held layers are at ``committed_step``."""
+
+    kind: Literal["stopped"] = "stopped"
+    generation: int
+    committed_step: int
+    """The last step applied here; -1: none."""
+    layers: tuple[int, ...]
+    summary: StepSummary | None
+    """Of ``committed_step``, where known."""
+    held_step: int | None = None
+    """A step beyond it whose reduced gradients are all held here: it can be rolled forward."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerBroken:
+    """The link to a peer ended and could not be made again at once."""
+
+    kind: Literal["peer_broken"] = "peer_broken"
+    generation: int
+    peer: WorkerId
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerRestored:
+    kind: Literal["peer_restored"] = "peer_restored"
+    generation: int
+    peer: WorkerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TookOver:
+    """The worker hosts a lost stage in mid-step. For the story."""
+
+    kind: Literal["took_over"] = "took_over"
+    generation: int
+    step: int
+    pipeline_index: int
+    stage_index: int
+    forwards_at_hand: int
+    """FRC results that did not have to be computed again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSaved:
+    """One layer file of a checkpoint is durable. The coordinator writes the marker when all are."""
+
+    kind: Literal["layer_saved"] = "layer_saved"
+    checkpoint_step: int
+    layer: int
+    name: str
+    file: str
+    num_bytes: int
+    file_sha256: str
+    parameters_sha256: str
+    """Of the layer's parameter bytes in name order: equal wherever the parameters are equal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFailed:
+    """Training goes on; the older checkpoints stay."""
+
+    kind: Literal["checkpoint_failed"] = "checkpoint_failed"
+    checkpoint_step: int
+    layer: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigestMismatch:
+    """A shadow's copy differs from its owner's. Sent by the shadow; it no longer counts as a holder of the layer."""
+
+    kind: Literal["digest_mismatch"] = "digest_mismatch"
+    generation: int
+    step: int
+    layer: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunComplete:
+    """The last step is committed and its checkpoint handed to the writer."""
+
+    kind: Literal["run_complete"] = "run_complete"
+    generation: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelWritten:
+    kind: Literal["model_written"] = "model_written"
+    checkpoint_step: int
+    url: str
+    num_parameters: int
+    weights_sha256: str
+
+
+class Fault:
+    """Values of ``WorkerFailed.fault``."""
+
+    RECIPE = "recipe"
+    LOSS_NOT_FINITE = "loss_not_finite"
+    CHECKPOINT_UNREADABLE = "checkpoint_unreadable"
+    BUG = "bug"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFailed:
+    """The run cannot go on as it is. ``detail`` is written for people; a traceback goes to the worker's log."""
+
+    kind: Literal["worker_failed"] = "worker_failed"
+    fault: Literal["recipe", "loss_not_finite", "checkpoint_unreadable", "bug"]
+    detail: str
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerBeat:
+    """Every ``beat_s`` from a thread of its own; kept by the agent, not relayed."""
+
+    kind: Literal["worker_beat"] = "worker_beat"
+
+
+FromWorker = (
+    WorkerReady
+    | Prepared
+    | Adopted
+    | StepCommitted
+    | Stopped
+    | PeerBroken
+    | PeerRestored
+    | TookOver
+    | LayerSaved
+    | CheckpointFailed
+    | DigestMismatch
+    | RunComplete
+    | ModelWritten
+    | WorkerFailed
+    | WorkerBeat
+)
+
+_TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(Annotated[ToWorker, Field(discriminator="kind")])
+_FROM_WORKER: TypeAdapter[FromWorker] = TypeAdapter(Annotated[FromWorker, Field(discriminator="kind")])
+_ANY: TypeAdapter[Any] = TypeAdapter(Any)
+
+
+def encode(message: object) -> bytes:
+    """One line of JSON without the newline."""
+    return json.dumps(_ANY.dump_python(message, mode="json"), separators=(",", ":"), allow_nan=True).encode()
+
+
+def decode_to_worker(line: bytes) -> ToWorker:
+    """Raises pydantic.ValidationError on anything else."""
+    return _TO_WORKER.validate_python(json.loads(line))
+
+
+def decode_from_worker(line: bytes) -> FromWorker:
+    """Raises pydantic.ValidationError on anything else."""
+    return _FROM_WORKER.validate_python(json.loads(line))

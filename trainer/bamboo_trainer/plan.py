@@ -1,0 +1,204 @@
+"""The plan: who runs and who shadows what. Immutable; its ``generation`` travels with every message.
+
+Only the coordinator makes plans. A *boundary* plan starts a step from committed state: everybody drops what is in
+flight, fetches the layers that it lacks and begins at ``first_step``. A *failover* plan is made in mid-step: the cut
+stays, the shadows of lost stages become their hosts, and everybody keeps what it has of the step.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NewType
+
+NodeId = NewType("NodeId", str)
+WorkerId = NewType("WorkerId", str)
+"""``<node_id>/<incarnation>``: a worker process that is started anew on its node is another worker."""
+
+
+class Mode(StrEnum):
+    """When redundant forward computation (FRC) is done. The paper's comparison, NSDI'23 section 6."""
+
+    OFF = "off"
+    """No shadows: a loss goes back to the newest checkpoint."""
+    LAZY = "lazy"
+    """Shadows keep the state current; nothing is computed before a loss."""
+    BUBBLE = "bubble"
+    """FRC only while the worker would wait; what did not fit is computed if a loss needs it."""
+    EAGER = "eager"
+    """All FRC, every step."""
+
+
+class PlanKind(StrEnum):
+    BOUNDARY = "boundary"
+    FAILOVER = "failover"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A worker that takes part, and where its peers reach it."""
+
+    worker_id: WorkerId
+    node_id: NodeId
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePlan:
+    """Layers ``[first_layer, end_layer)`` of one pipeline, the worker that runs them and the one that shadows it."""
+
+    pipeline_index: int
+    stage_index: int
+    first_layer: int
+    end_layer: int
+    host: WorkerId
+    shadow: WorkerId | None
+
+    @property
+    def layers(self) -> range:
+        return range(self.first_layer, self.end_layer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """One full chain of stages and the microbatches ``[first_microbatch, end_microbatch)`` of the global batch it runs."""
+
+    first_microbatch: int
+    end_microbatch: int
+    stages: tuple[StagePlan, ...]
+
+    @property
+    def microbatches(self) -> range:
+        return range(self.first_microbatch, self.end_microbatch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """A layer that ``worker_id`` lacks. ``source`` is the live holder to ask; None: the checkpoint (or the seed)."""
+
+    worker_id: WorkerId
+    layer: int
+    source: WorkerId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSummary:
+    """What a committed step leaves behind, equal on every worker.
+
+    ``losses``: per microbatch of the global batch, mean over its samples. ``square_norms``: per reduction unit, the
+    sum of squares of the reduced gradient in float64 (the global norm is the root of their sum, in unit order).
+    """
+
+    step: int
+    losses: tuple[float, ...]
+    square_norms: tuple[float, ...]
+
+    @property
+    def loss(self) -> float:
+        return sum(self.losses) / len(self.losses)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    generation: int
+    kind: PlanKind
+    first_step: int
+    """Boundary: the first step to run. Failover: the first step of the boundary plan that it descends from."""
+    mode: Mode
+    pipelines: tuple[Pipeline, ...]
+    members: tuple[Member, ...]
+    fetches: tuple[Fetch, ...] = ()
+    checkpoint_step: int | None = None
+    """Fetches without a source load from the checkpoint of this step; None: initialise from the seed."""
+    roll_forward: StepSummary | None = None
+    """Boundary: a worker that holds the reduced gradients of this step but has not applied them does so first."""
+    reason: str = ""
+    """One sentence for people."""
+
+    @property
+    def num_pipelines(self) -> int:
+        return len(self.pipelines)
+
+    @property
+    def num_microbatches(self) -> int:
+        return self.pipelines[-1].end_microbatch
+
+    @property
+    def num_layers(self) -> int:
+        return self.pipelines[0].stages[-1].end_layer
+
+    def stages(self) -> Iterator[StagePlan]:
+        for pipeline in self.pipelines:
+            yield from pipeline.stages
+
+    def stage(self, pipeline_index: int, stage_index: int) -> StagePlan:
+        return self.pipelines[pipeline_index].stages[stage_index]
+
+    def stage_of_layer(self, pipeline_index: int, layer: int) -> StagePlan:
+        for stage in self.pipelines[pipeline_index].stages:
+            if layer in stage.layers:
+                return stage
+        raise ValueError(f"plan {self.generation} has no layer {layer} in pipeline {pipeline_index}")
+
+    def hosted_by(self, worker_id: WorkerId) -> tuple[StagePlan, ...]:
+        return tuple(stage for stage in self.stages() if stage.host == worker_id)
+
+    def shadowed_by(self, worker_id: WorkerId) -> tuple[StagePlan, ...]:
+        return tuple(stage for stage in self.stages() if stage.shadow == worker_id)
+
+    def layers_of(self, worker_id: WorkerId) -> tuple[int, ...]:
+        """Every layer that the worker must hold, hosted or shadowed, in order."""
+        return tuple(sorted({layer for s in self.stages() if worker_id in (s.host, s.shadow) for layer in s.layers}))
+
+    def holders_of(self, layer: int) -> tuple[WorkerId, ...]:
+        """Live holders in pipeline order, hosts before shadows, each once."""
+        stages = [self.stage_of_layer(d, layer) for d in range(self.num_pipelines)]
+        candidates = [s.host for s in stages] + [s.shadow for s in stages if s.shadow is not None]
+        return tuple(dict.fromkeys(candidates))
+
+    def worker_ids(self) -> tuple[WorkerId, ...]:
+        return tuple(member.worker_id for member in self.members)
+
+    @property
+    def reporter(self) -> WorkerId:
+        """The worker that tells the coordinator of committed steps: the host of the first stage."""
+        return self.pipelines[0].stages[0].host
+
+
+def split_microbatches(num_microbatches: int, num_pipelines: int) -> tuple[range, ...]:
+    """Contiguous and as even as possible: 8 over 3 gives 3, 3, 2.
+
+    Raises ValueError when there are fewer microbatches than pipelines.
+    """
+    if num_microbatches < num_pipelines:
+        raise ValueError(f"{num_microbatches} microbatches cannot feed {num_pipelines} pipelines")
+    base, extra = divmod(num_microbatches, num_pipelines)
+    ranges, start = [], 0
+    for index in range(num_pipelines):
+        end = start + base + (1 if index < extra else 0)
+        ranges.append(range(start, end))
+        start = end
+    return tuple(ranges)
+
+
+def check_plan(plan: Plan) -> None:
+    """Raises ValueError when the plan breaks a rule that every executor relies on."""
+    ids = plan.worker_ids()
+    if len(set(ids)) != len(ids):
+        raise ValueError(f"plan {plan.generation} lists a worker twice")
+    next_microbatch = 0
+    for d, pipeline in enumerate(plan.pipelines):
+        if pipeline.first_microbatch != next_microbatch or not pipeline.microbatches:
+            raise ValueError(f"plan {plan.generation}: microbatches of pipeline {d} leave a gap or are empty")
+        next_microbatch = pipeline.end_microbatch
+        next_layer = 0
+        for s, stage in enumerate(pipeline.stages):
+            if (stage.pipeline_index, stage.stage_index) != (d, s) or stage.first_layer != next_layer or not stage.layers:
+                raise ValueError(f"plan {plan.generation}: stage {s} of pipeline {d} is out of place")
+            next_layer = stage.end_layer
+            if stage.host not in ids or (stage.shadow is not None and stage.shadow not in ids):
+                raise ValueError(f"plan {plan.generation}: stage {s} of pipeline {d} is given to a stranger")
+            if stage.shadow == stage.host:
+                raise ValueError(f"plan {plan.generation}: stage {s} of pipeline {d} shadows itself")
+        if next_layer != plan.num_layers:
+            raise ValueError(f"plan {plan.generation}: pipeline {d} has {next_layer} layers, not {plan.num_layers}")

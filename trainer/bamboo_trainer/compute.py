@@ -1,0 +1,111 @@
+"""What the step protocol needs from the arithmetic; no torch here, so the protocol can be tested on integers.
+
+A value (activation, gradient) is opaque to the protocol: it is stored, sent, and handed back. ``TorchCompute`` is the
+real one. Everything it computes is a function of (parameters, step, microbatch, layer) alone, so it has the same bits
+on whichever worker it is computed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from bamboo_trainer.plan import StagePlan
+
+Value = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What is summed at once: the untied parameters of one layer, or one parameter tied across several layers.
+
+    ``layers``: whose gradients are summed, in this order (inside each pipeline, pipelines in order).
+    """
+
+    index: int
+    layers: tuple[int, ...]
+
+
+class Compute(Protocol):
+    """Held layers are at the parameters of ``version`` (the last step applied; -1: initial)."""
+
+    num_layers: int
+    units: tuple[Unit, ...]
+
+    # --- within a step: forward and backward ---
+
+    def begin_step(self, step: int) -> None:
+        """Forget everything of the previous step but the held layers."""
+        ...
+
+    def forward(self, stage: StagePlan, microbatch: int, inputs: Value | None) -> Value | None:
+        """FNC. ``inputs`` None: the first stage, which reads its data itself. Returns the stage's output, detached;
+        None at the last stage, which computes the loss instead. Uses the FRC result of this microbatch if there is one.
+        """
+        ...
+
+    def loss(self, microbatch: int) -> float:
+        """Mean over the microbatch's samples, after ``forward`` of a last stage."""
+        ...
+
+    def backward(self, stage: StagePlan, microbatch: int, gradient: Value | None) -> Value | None:
+        """BNC; microbatches in order. ``gradient``: of the stage's output (None: last stage, starts from its loss,
+        divided by the number of microbatches of the global batch). Adds to the stage's gradients; returns that of its
+        input (None: first stage).
+        """
+        ...
+
+    def redundant_forward(self, stage: StagePlan, microbatch: int, inputs: Value | None) -> bool:
+        """FRC, one layer further. True: the microbatch is complete."""
+        ...
+
+    def redundant_forwards_done(self, stage: StagePlan) -> int:
+        """Microbatches of the stage whose FRC is complete."""
+        ...
+
+    # --- reduction and commit ---
+
+    def contribution(self, unit: Unit, layer: int, pipeline_index: int, chunk: int, num_chunks: int) -> Value:
+        """After the last backward: a piece of the flat gradient of ``unit`` that this pipeline's ``layer`` made."""
+        ...
+
+    def add(self, values: Sequence[Value]) -> Value:
+        """``((v0 + v1) + v2) + …`` in exactly this order, in a new value."""
+        ...
+
+    def square_norm(self, unit: Unit, chunks: Sequence[Value]) -> float:
+        """Sum of squares of a reduced gradient, in float64."""
+        ...
+
+    def apply(self, step: int, reduced: dict[int, Sequence[Value]], square_norms: Sequence[float]) -> None:
+        """Clip and run the optimizer on every held layer. ``reduced``: chunks by unit index."""
+        ...
+
+    # --- holding layers ---
+
+    def held_layers(self) -> tuple[int, ...]: ...
+
+    def initialise(self, layer: int) -> None:
+        """Hold the layer with the parameters that the seed gives it."""
+        ...
+
+    def restore(self, layer: int, checkpoint_step: int) -> None:
+        """Hold the layer as the checkpoint has it. Raises CheckpointError."""
+        ...
+
+    def export_layer(self, layer: int) -> Value:
+        """Parameters, buffers and optimizer state, to be sent to a worker that lacks the layer. Not changed by later steps."""
+        ...
+
+    def import_layer(self, layer: int, state: Value) -> None:
+        """Hold the layer as another worker has it."""
+        ...
+
+    def drop_layer(self, layer: int) -> None: ...
+
+    def digest(self, layer: int) -> str:
+        """Of parameters and optimizer state, bit for bit."""
+        ...
+
+    def save(self, step: int, layers: Sequence[int]) -> None:
+        """Copy the layers now and write their files in the background."""
+        ...

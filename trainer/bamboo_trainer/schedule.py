@@ -1,0 +1,171 @@
+"""What a worker does next: one pure function of what it hosts, its in-order counters and what has arrived.
+
+1F1B falls out of "backward first, at most P − stage microbatches in flight" (PipeDream-Flush; Narayanan et al.,
+arXiv 2006.09503). A takeover is one more hosted stage with counters at zero. The executor, the dry run and the tests
+all call ``next_action``; nothing else decides.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from bamboo_trainer.plan import Mode, StagePlan
+
+
+class Kind(StrEnum):
+    FORWARD = "F"
+    BACKWARD = "B"
+    REDUNDANT_FORWARD = "FRC"
+    CONTRIBUTE = "C"
+    """Hand a finished stage's gradients to the reducers."""
+    REDUCE = "R"
+    """Sum one chunk of one unit over the pipelines."""
+    HOLD = "HELD"
+    """Tell everybody that all reduced gradients of the held layers are here."""
+    COMMIT = "COMMIT"
+    """Everybody holds: apply the optimizer."""
+    SAVE = "SAVE"
+    """Hand the layers of a checkpoint to the background writer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Spelt ``1F0``: stage 1, forward, microbatch 0. ``3C``: stage 3 contributes. ``R5.0``: unit 5, chunk 0."""
+
+    kind: Kind
+    pipeline_index: int = 0
+    stage_index: int = 0
+    microbatch: int = 0
+    unit_index: int = 0
+    chunk: int = 0
+
+    def __str__(self) -> str:
+        if self.kind in (Kind.FORWARD, Kind.BACKWARD, Kind.REDUNDANT_FORWARD):
+            return f"{self.stage_index}{self.kind}{self.microbatch}"
+        if self.kind is Kind.CONTRIBUTE:
+            return f"{self.stage_index}C"
+        if self.kind is Kind.REDUCE:
+            return f"R{self.unit_index}.{self.chunk}"
+        return str(self.kind)
+
+    @classmethod
+    def parse(cls, text: str, pipeline_index: int = 0) -> "Action":
+        """The inverse of ``str``. Raises ValueError on anything else."""
+        if match := re.fullmatch(r"(\d+)(F|B|FRC)(\d+)", text):
+            stage, kind, microbatch = match.groups()
+            return cls(Kind(kind), pipeline_index, int(stage), int(microbatch))
+        if match := re.fullmatch(r"(\d+)C", text):
+            return cls(Kind.CONTRIBUTE, pipeline_index, int(match[1]))
+        if match := re.fullmatch(r"R(\d+)\.(\d+)", text):
+            return cls(Kind.REDUCE, pipeline_index, unit_index=int(match[1]), chunk=int(match[2]))
+        if text in (Kind.HOLD, Kind.COMMIT, Kind.SAVE):
+            return cls(Kind(text), pipeline_index)
+        raise ValueError(f"{text!r} is no action; write for example 1F0, 2B3, 1FRC0, 2C, R4.0, HELD, COMMIT or SAVE")
+
+
+class Key(NamedTuple):
+    """The name of a datum of one step; see docs/step.md. Unused places are 0."""
+
+    kind: str
+    a: int
+    b: int
+    c: int = 0
+    d: int = 0
+
+
+def forward_key(pipeline_index: int, stage_index: int, microbatch: int) -> Key:
+    """The input of the stage."""
+    return Key("F", pipeline_index, stage_index, microbatch)
+
+
+def backward_key(pipeline_index: int, stage_index: int, microbatch: int) -> Key:
+    """The gradient of the output of the stage."""
+    return Key("B", pipeline_index, stage_index, microbatch)
+
+
+def contribution_key(unit_index: int, chunk: int, pipeline_index: int, layer: int) -> Key:
+    return Key("C", unit_index, chunk, pipeline_index, layer)
+
+
+def reduced_key(unit_index: int, chunk: int) -> Key:
+    return Key("R", unit_index, chunk)
+
+
+@dataclass(slots=True)
+class HostedStage:
+    """A stage that this worker runs, and how far it is. Counters are microbatches of the global batch."""
+
+    stage: StagePlan
+    num_stages: int
+    microbatches: range
+    next_forward: int
+    next_backward: int
+    contributed: bool = False
+    present: bool = True
+    """Its layers are here (a fetch may still be under way)."""
+
+    @property
+    def in_flight_limit(self) -> int:
+        return self.num_stages - self.stage.stage_index
+
+    @property
+    def finished(self) -> bool:
+        return self.next_backward == self.microbatches.stop
+
+
+@dataclass(slots=True)
+class ShadowedStage:
+    stage: StagePlan
+    microbatches: range
+    next_redundant: int
+    present: bool = True
+
+
+Has = Callable[[Key], bool]
+
+
+def next_action(hosted: Sequence[HostedStage], shadowed: Sequence[ShadowedStage], mode: Mode, has: Has) -> Action | None:
+    """The forward, backward, contribution or redundant forward to do now; None: wait for a message.
+
+    Normal computation comes first (deepest stage first, so a takeover's backwards feed the stage above it). FRC fills
+    waits while the worker still has normal work to come; in ``eager`` mode what is left is done after it.
+    """
+    by_depth = sorted(hosted, key=lambda h: h.stage.stage_index, reverse=True)
+    for h in by_depth:
+        if h.present and _backward_ready(h, has):
+            return Action(Kind.BACKWARD, h.stage.pipeline_index, h.stage.stage_index, h.next_backward)
+    for h in by_depth:
+        if h.present and _forward_ready(h, has):
+            return Action(Kind.FORWARD, h.stage.pipeline_index, h.stage.stage_index, h.next_forward)
+    for h in by_depth:
+        if h.finished and not h.contributed:
+            return Action(Kind.CONTRIBUTE, h.stage.pipeline_index, h.stage.stage_index)
+    waiting = not all(h.finished for h in hosted)
+    if mode is Mode.EAGER or (mode is Mode.BUBBLE and waiting):
+        for s in shadowed:
+            if s.present and _redundant_ready(s, has):
+                return Action(Kind.REDUNDANT_FORWARD, s.stage.pipeline_index, s.stage.stage_index, s.next_redundant)
+    return None
+
+
+def _backward_ready(h: HostedStage, has: Has) -> bool:
+    if h.next_backward == h.next_forward:
+        return False
+    is_last = h.stage.stage_index == h.num_stages - 1
+    return is_last or has(backward_key(h.stage.pipeline_index, h.stage.stage_index, h.next_backward))
+
+
+def _forward_ready(h: HostedStage, has: Has) -> bool:
+    if h.next_forward == h.microbatches.stop or h.next_forward - h.next_backward >= h.in_flight_limit:
+        return False
+    is_first = h.stage.stage_index == 0
+    return is_first or has(forward_key(h.stage.pipeline_index, h.stage.stage_index, h.next_forward))
+
+
+def _redundant_ready(s: ShadowedStage, has: Has) -> bool:
+    if s.next_redundant == s.microbatches.stop:
+        return False
+    is_first = s.stage.stage_index == 0
+    return is_first or has(forward_key(s.stage.pipeline_index, s.stage.stage_index, s.next_redundant))

@@ -1,0 +1,231 @@
+"""The job file: everything that one may ask for, a sentence per field. Reading it is ``bamboo_cli.job_file``.
+
+``docs/job-file.md`` is generated from these sentences.
+"""
+
+import re
+from collections import Counter
+from typing import Annotated, Any, Literal, Self
+
+from bamboo_trainer.plan import Mode
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+NAME_PATTERN = r"^[a-z][a-z0-9-]{0,39}$"
+NODE_PATTERN = r"^n[1-9][0-9]*$"
+ACTION_PATTERN = re.compile(r"^(?P<stage>\d+)(?P<kind>F|B|FRC)(?P<microbatch>\d+)$")
+PLACES = ("REDUCE", "COMMIT", "OPTIMIZER", "CHECKPOINT", "TAKEOVER")
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class CheckpointConfig(_Section):
+    """Where the run is saved, and how often."""
+
+    url: str | None = Field(
+        None, description="Folder for checkpoints, any fsspec URL or path; by default inside Bamboo's own state folder."
+    )
+    every: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto",
+        description="Steps between checkpoints; `auto`: a tenth of the run, at least 10 and at most 500 steps. "
+        "The last step is always saved.",
+    )
+    keep: int = Field(2, ge=1, description="Complete checkpoints to keep; older ones are deleted.")
+
+
+class ZoneConfig(_Section):
+    """One zone of the local cloud."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", description="Name of the zone.")
+    spot_usd_per_hour: float = Field(0.30, ge=0, description="What a spot instance costs there, in USD per hour.")
+    on_demand_usd_per_hour: float = Field(
+        1.00, ge=0, description="What the same instance would cost on demand, in USD per hour."
+    )
+    capacity: int = Field(8, ge=0, description="Instances that the zone has at most at a time.")
+
+
+def _default_zones() -> tuple[ZoneConfig, ...]:
+    return (
+        ZoneConfig(name="local-a", spot_usd_per_hour=0.30),
+        ZoneConfig(name="local-b", spot_usd_per_hour=0.32),
+        ZoneConfig(name="local-c", spot_usd_per_hour=0.35),
+    )
+
+
+class LocalCloudConfig(_Section):
+    """The cloud of processes on this machine."""
+
+    zones: tuple[ZoneConfig, ...] = Field(
+        default_factory=_default_zones, min_length=1, description="The zones and their made-up prices and capacities."
+    )
+    instance_type: str = Field("local.small", min_length=1, description="Name of the instance type, for the reports.")
+    boot_delay_s: float = Field(0.5, ge=0, description="Seconds from renting an instance to its first breath.")
+    preemptions_per_hour: float = Field(
+        0.0, ge=0, description="Chance of a preemption per node and hour, as an hourly rate; 0: none of its own accord."
+    )
+    preemption_seed: int = Field(0, description="Seed of those preemptions.")
+    notice_s: float = Field(
+        10.0, ge=0, description="Seconds of warning before a noticed preemption (AWS: up to 120, GCP: 30)."
+    )
+    replace: bool = Field(True, description="Whether a node that was taken is replaced by a new one.")
+
+
+class DrillConfig(_Section):
+    """One loss on purpose.
+
+    Without `action` it is a preemption that the cloud is asked for once the step is committed. With `action` the
+    victim is struck inside the step, at exactly this place, without any warning.
+    """
+
+    step: int = Field(ge=0, description="The step, counted from 0.")
+    node: str | None = Field(None, pattern=NODE_PATTERN, description="The victim by name, such as `n3`.")
+    stage: int | None = Field(None, ge=0, description="The victim by what it runs: the host of this stage.")
+    pipeline: int = Field(0, ge=0, description="The pipeline of that stage.")
+    action: str | None = Field(
+        None,
+        description="Where in the step: `1F0`, `1B2`, `1FRC0` (stage, kind, microbatch), or `REDUCE`, `COMMIT`, "
+        "`OPTIMIZER`, `CHECKPOINT`, `TAKEOVER`.",
+    )
+    how: Literal["kill", "freeze", "freeze_node", "cut"] = Field(
+        "kill",
+        description="With `action`: the machine vanishes (`kill`), the worker or the whole node hangs (`freeze`, "
+        "`freeze_node`), or its links to its peers stay down (`cut`).",
+    )
+    notice: bool = Field(True, description="Without `action`: whether the cloud gives notice (`local.notice_s`).")
+
+    @model_validator(mode="after")
+    def _one_victim_one_kind(self) -> Self:
+        if (self.node is None) == (self.stage is None):
+            raise ValueError("name the victim by either `node` or `stage`")
+        if self.stage is None and "pipeline" in self.model_fields_set:
+            raise ValueError("`pipeline` goes with `stage`, not with `node`")
+        if self.action is None and self.how != "kill":
+            raise ValueError(f"`how: {self.how}` needs an `action` to strike at")
+        if self.action is not None and self.notice and "notice" in self.model_fields_set:
+            raise ValueError("a loss at an `action` comes without notice; leave `notice` out")
+        if self.action is not None and self.action not in PLACES and not ACTION_PATTERN.match(self.action):
+            raise ValueError(
+                f"`{self.action}` is not an action; write `1F0`, `1B2`, `1FRC0` or one of {', '.join(PLACES)}"
+            )
+        return self
+
+
+class JobConfig(_Section):
+    """A job: what to train, on what, and what may happen to it."""
+
+    name: str = Field(
+        pattern=NAME_PATTERN, description="Name of the job and of its cluster: small letters, digits and dashes."
+    )
+    cloud: Literal["local"] = Field(
+        "local", description="Where to rent: `local` is a cloud of processes on this machine."
+    )
+    recipe: str = Field(
+        "gpt2",
+        min_length=1,
+        description="What to train: `gpt2`, `mlp`, or a Python file (`recipe.py` or `recipe.py:function`), "
+        "relative to the job file.",
+    )
+    recipe_options: dict[str, Any] = Field(default_factory=dict, description="Passed to the recipe as they are.")
+    steps: int = Field(ge=1, description="Optimizer updates to make.")
+    global_batch_size: int = Field(ge=1, description="Samples per step, over all pipelines. Never shrinks.")
+    microbatch_size: int = Field(
+        ge=1, description="Samples that pass through a stage at once; divides the global batch."
+    )
+    seed: int = Field(0, ge=0, description="Of initial weights, data order and dropout.")
+    pipelines: int = Field(1, ge=1, description="Pipelines side by side (data parallelism).")
+    stages: int = Field(2, ge=1, description="Stages that the layers are cut into (pipeline parallelism).")
+    nodes: int | None = Field(
+        None, ge=1, description="Nodes to keep rented; by default pipelines × stages. More than that are standbys."
+    )
+    min_nodes: int = Field(1, ge=1, description="With fewer nodes than this the run waits for more.")
+    redundancy: Mode = Field(
+        Mode.BUBBLE,
+        description="Whether each stage has a shadow, and when that computes: `off`, `lazy` (only after a loss), "
+        "`bubble` (while it would wait anyway), `eager` (every step).",
+    )
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="Where and how often to save.")
+    lease_s: float = Field(
+        10.0, gt=0, description="Seconds of silence after which a frozen or cut-off node counts as lost."
+    )
+    digest_every: int = Field(
+        100, ge=0, description="Steps between comparisons of shadows with the stages they shadow; 0: never."
+    )
+    local: LocalCloudConfig = Field(default_factory=LocalCloudConfig, description="The local cloud.")
+    drill: tuple[DrillConfig, ...] = Field((), description="Losses on purpose, to see what happens.")
+
+    @property
+    def num_microbatches(self) -> int:
+        return self.global_batch_size // self.microbatch_size
+
+    @property
+    def num_nodes(self) -> int:
+        return self.pipelines * self.stages if self.nodes is None else self.nodes
+
+
+def cross_checks(job: JobConfig) -> list[tuple[tuple[str | int, ...], str]]:
+    """What single fields cannot know: (key, what is wrong and what to do), in the order of the file."""
+    return [*_check_sizes(job), *_check_zones(job), *_check_drill(job)]
+
+
+def _check_sizes(job: JobConfig) -> list[tuple[tuple[str | int, ...], str]]:
+    found: list[tuple[tuple[str | int, ...], str]] = []
+    if job.global_batch_size % job.microbatch_size:
+        below = job.global_batch_size // job.microbatch_size * job.microbatch_size
+        nearest = f"{below} or {below + job.microbatch_size}" if below else f"{job.microbatch_size}"
+        found.append(
+            (
+                ("global_batch_size",),
+                f"{job.global_batch_size} samples cannot be cut into microbatches of {job.microbatch_size}; "
+                f"take {nearest}, or another microbatch_size",
+            )
+        )
+    elif job.num_microbatches < job.pipelines:
+        found.append(
+            (
+                ("pipelines",),
+                f"{job.num_microbatches} microbatches a step cannot feed {job.pipelines} pipelines; "
+                f"take at most {job.num_microbatches} pipelines, or a smaller microbatch_size",
+            )
+        )
+    if job.num_nodes < job.pipelines * job.stages:
+        found.append(
+            (
+                ("nodes",),
+                f"{job.num_nodes} nodes cannot host {job.pipelines} pipelines of {job.stages} stages; "
+                f"take {job.pipelines * job.stages} or more, or leave the key out",
+            )
+        )
+    if job.min_nodes > job.num_nodes:
+        found.append((("min_nodes",), f"{job.min_nodes} is more than the {job.num_nodes} nodes of the job"))
+    return found
+
+
+def _check_zones(job: JobConfig) -> list[tuple[tuple[str | int, ...], str]]:
+    twice = [name for name, count in Counter(zone.name for zone in job.local.zones).items() if count > 1]
+    if twice:
+        return [(("local", "zones"), f"zone {twice[0]} is there twice; give every zone a name of its own")]
+    capacity = sum(zone.capacity for zone in job.local.zones)
+    if capacity < job.num_nodes:
+        return [(("local", "zones"), f"room for {capacity} instances, but the job wants {job.num_nodes} nodes")]
+    return []
+
+
+def _check_drill(job: JobConfig) -> list[tuple[tuple[str | int, ...], str]]:
+    found: list[tuple[tuple[str | int, ...], str]] = []
+    for index, entry in enumerate(job.drill):
+        at = ("drill", index)
+        if entry.step >= job.steps:
+            found.append(((*at, "step"), f"step {entry.step} never comes: the job's steps are 0 to {job.steps - 1}"))
+        if entry.stage is not None and entry.stage >= job.stages:
+            found.append(((*at, "stage"), f"there are only the stages 0 to {job.stages - 1}"))
+        if entry.pipeline >= job.pipelines:
+            found.append(((*at, "pipeline"), f"there are only the pipelines 0 to {job.pipelines - 1}"))
+        action = ACTION_PATTERN.match(entry.action) if entry.action else None
+        if action and int(action["stage"]) >= job.stages:
+            found.append(((*at, "action"), f"{entry.action}: there are only the stages 0 to {job.stages - 1}"))
+        if action and int(action["microbatch"]) >= job.num_microbatches:
+            found.append(
+                ((*at, "action"), f"{entry.action}: there are only the microbatches 0 to {job.num_microbatches - 1}")
+            )
+    return found

@@ -1,0 +1,115 @@
+"""The dry run draws what the executor runs: bubbles, memory, deadlocks and the grid."""
+
+import itertools
+
+import pytest
+from bamboo_trainer import dryrun
+from bamboo_trainer.dryrun import DeadlockError, Durations, dry_run, grid
+from bamboo_trainer.plan import Member, Mode, NodeId, Pipeline, Plan, PlanKind, StagePlan, WorkerId, split_microbatches
+from bamboo_trainer.redundancy import fail_over, shadow_index
+
+
+def make_plan(*, stages: int, microbatches: int, pipelines: int = 1, mode: Mode = Mode.BUBBLE) -> Plan:
+    workers = [[WorkerId(f"n{d * stages + s + 1}/1") for s in range(stages)] for d in range(pipelines)]
+
+    def stage_plan(d: int, s: int) -> StagePlan:
+        shadow = None if mode is Mode.OFF else shadow_index(s, stages)
+        return StagePlan(
+            pipeline_index=d,
+            stage_index=s,
+            first_layer=s,
+            end_layer=s + 1,
+            host=workers[d][s],
+            shadow=None if shadow is None else workers[d][shadow],
+        )
+
+    return Plan(
+        generation=1,
+        kind=PlanKind.BOUNDARY,
+        first_step=0,
+        mode=mode,
+        pipelines=tuple(
+            Pipeline(
+                first_microbatch=part.start,
+                end_microbatch=part.stop,
+                stages=tuple(stage_plan(d, s) for s in range(stages)),
+            )
+            for d, part in enumerate(split_microbatches(microbatches, pipelines))
+        ),
+        members=tuple(
+            Member(worker_id=w, node_id=NodeId(w.split("/")[0]), address="127.0.0.1", port=1)
+            for w in itertools.chain(*workers)
+        ),
+    )
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(1, 1), (2, 3), (4, 6), (4, 2), (8, 32)])
+def test_even_stages_have_the_bubble_share_of_the_textbook(stages: int, microbatches: int) -> None:
+    """PipeDream-Flush: (P − 1) / (M + P − 1) of the time, and at most P − s microbatches alive at stage s."""
+    result = dry_run(make_plan(stages=stages, microbatches=microbatches, mode=Mode.OFF), Durations.even(stages))
+
+    assert result.bubble_share == pytest.approx((stages - 1) / (microbatches + stages - 1))
+    assert list(result.peak_activations.values()) == [min(stages - s, microbatches) for s in range(stages)]
+
+
+def test_redundant_forwards_fill_bubbles_and_cost_no_time() -> None:
+    plain = dry_run(make_plan(stages=4, microbatches=6, mode=Mode.OFF), Durations.even(4))
+    bubble = dry_run(make_plan(stages=4, microbatches=6, mode=Mode.BUBBLE), Durations.even(4))
+    eager = dry_run(make_plan(stages=4, microbatches=6, mode=Mode.EAGER), Durations.even(4))
+
+    assert bubble.makespan == plain.makespan
+    assert bubble.bubble_share == plain.bubble_share
+    assert bubble.idle_share < plain.idle_share
+    assert 0 < bubble.num_redundant < bubble.wanted_redundant == 24
+    assert eager.num_redundant == 24
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+@pytest.mark.parametrize("mode", [Mode.LAZY, Mode.BUBBLE, Mode.EAGER])
+def test_after_a_failover_one_worker_runs_two_stages_and_the_step_still_ends(victim: int, mode: Mode) -> None:
+    plan = make_plan(stages=3, microbatches=4, pipelines=2, mode=mode)
+    lost = plan.stage(1, victim).host
+    promoted = fail_over(plan, {lost}, generation=2)
+    assert promoted is not None
+
+    result = dry_run(promoted, Durations.even(3))
+
+    done = [s.action for s in result.slots if str(s.action.kind) in "FB"]
+    assert len(done) == len(set(done)) == 2 * 3 * 4  # forward and backward, stages, microbatches over both pipelines
+    assert lost not in result.workers
+
+
+def test_a_schedule_that_cannot_end_is_told_with_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a schedule that never runs the last stage, when dry-run, then the waiting stage is named."""
+    honest = dryrun.next_action
+
+    def never_stage_1(hosted, shadowed, mode, has):  # type: ignore[no-untyped-def]
+        return honest([h for h in hosted if h.stage.stage_index != 1], shadowed, mode, has)
+
+    monkeypatch.setattr(dryrun, "next_action", never_stage_1)
+
+    with pytest.raises(DeadlockError, match=r"n2/1 at stage 1 of pipeline 0: next forward 0"):
+        dry_run(make_plan(stages=2, microbatches=2), Durations.even(2))
+
+
+def test_the_grid_shows_one_column_per_unit_of_time() -> None:
+    plan = make_plan(stages=2, microbatches=2)
+
+    drawn = grid(dry_run(plan, Durations.even(2)))
+
+    assert drawn == {
+        WorkerId("n1/1"): "F0 F1 f0 f1 B0─── ·  B1───",
+        WorkerId("n2/1"): "f0 F0 B0─── F1 B1─── ·  ·",
+    }
+
+
+def test_uneven_stages_are_drawn_to_scale() -> None:
+    result = dry_run(
+        make_plan(stages=2, microbatches=1, mode=Mode.OFF), Durations(forward=[2.0, 4.0], backward=[4.0, 8.0])
+    )
+
+    assert result.makespan == 18.0
+    assert grid(result, unit=2.0) == {
+        WorkerId("n1/1"): "F0 ·  ·  ·  ·  ·  ·  B0───",
+        WorkerId("n2/1"): "·  F0─── B0───────── ·  ·",
+    }

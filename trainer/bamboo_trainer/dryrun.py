@@ -1,0 +1,229 @@
+"""One step of a plan on paper: who does what when, the bubbles, what stays in memory, and whether it ends at all.
+
+Asks ``schedule.next_action`` exactly as the executor does, so what is drawn is what is run. Messages take no time and
+redundant forwards are drawn whole (a worker may leave one between layers when a message arrives). No torch.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from bamboo_trainer.plan import Mode, Plan, WorkerId
+from bamboo_trainer.schedule import (
+    Action,
+    HostedStage,
+    Key,
+    Kind,
+    ShadowedStage,
+    backward_key,
+    forward_key,
+    next_action,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durations:
+    """Of one microbatch through one stage, by stage; a redundant forward takes as long as a forward.
+
+    Any unit. Without measurements a backward takes twice a forward (two matrix products for one).
+    """
+
+    forward: Sequence[float]
+    backward: Sequence[float]
+
+    @classmethod
+    def even(cls, num_stages: int) -> "Durations":
+        return cls(forward=[1.0] * num_stages, backward=[2.0] * num_stages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    worker_id: WorkerId
+    start: float
+    end: float
+    action: Action
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    workers: tuple[WorkerId, ...]
+    slots: tuple[Slot, ...]
+    makespan: float
+    peak_activations: dict[WorkerId, int]
+    """Microbatches whose activations a worker holds at most at a time, redundant ones included."""
+    num_redundant: int
+    """Redundant forwards that fit (all of them in eager mode)."""
+    wanted_redundant: int
+    """What it would take for every shadow to be ready for a loss at the end of the step."""
+
+    @property
+    def bubble_share(self) -> float:
+        """Share of the workers' time without normal computation; P − 1 over M + P − 1 for even stages."""
+        normal = sum(s.end - s.start for s in self.slots if s.action.kind is not Kind.REDUNDANT_FORWARD)
+        return 1 - normal / (self.makespan * len(self.workers))
+
+    @property
+    def idle_share(self) -> float:
+        """Share of the workers' time with nothing to do at all."""
+        return 1 - sum(s.end - s.start for s in self.slots) / (self.makespan * len(self.workers))
+
+
+class DeadlockError(Exception):
+    """Somebody still has work, and nobody can do any. The message says who waits for what."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    worker_id: WorkerId
+    hosted: list[HostedStage]
+    shadowed: list[ShadowedStage]
+    busy_until: float = 0.0
+    doing: Action | None = None
+    has: set[Key] = field(default_factory=set)
+    peak_activations: int = 0
+
+    @property
+    def live_activations(self) -> int:
+        in_flight = sum(h.next_forward - h.next_backward for h in self.hosted)
+        return in_flight + sum(s.next_redundant - s.microbatches.start for s in self.shadowed)
+
+    @property
+    def finished(self) -> bool:
+        return all(h.finished and h.contributed for h in self.hosted)
+
+
+def dry_run(plan: Plan, durations: Durations) -> DryRun:
+    """One step of ``plan`` from its start. Raises DeadlockError."""
+    workers = {worker_id: _worker(plan, worker_id) for worker_id in plan.worker_ids()}
+    slots: list[Slot] = []
+    now = 0.0
+    while True:
+        for worker in workers.values():
+            if worker.doing is not None and worker.busy_until <= now:
+                _finish(plan, workers, worker)
+        for worker in workers.values():
+            _start(plan.mode, worker, now, durations, slots)
+        busy = [worker.busy_until for worker in workers.values() if worker.doing is not None]
+        if not busy:
+            break
+        now = min(busy)
+    if not all(worker.finished for worker in workers.values()):
+        raise DeadlockError(_who_waits(workers.values()))
+    return DryRun(
+        workers=plan.worker_ids(),
+        slots=tuple(slots),
+        makespan=max(slot.end for slot in slots),
+        peak_activations={worker.worker_id: worker.peak_activations for worker in workers.values()},
+        num_redundant=sum(s.next_redundant - s.microbatches.start for w in workers.values() for s in w.shadowed),
+        wanted_redundant=sum(len(s.microbatches) for w in workers.values() for s in w.shadowed),
+    )
+
+
+def _worker(plan: Plan, worker_id: WorkerId) -> _Worker:
+    hosted = [
+        HostedStage(
+            stage=stage,
+            num_stages=len(plan.pipelines[stage.pipeline_index].stages),
+            microbatches=(microbatches := plan.pipelines[stage.pipeline_index].microbatches),
+            next_forward=microbatches.start,
+            next_backward=microbatches.start,
+        )
+        for stage in plan.hosted_by(worker_id)
+    ]
+    shadowed = [
+        ShadowedStage(
+            stage=stage,
+            microbatches=(microbatches := plan.pipelines[stage.pipeline_index].microbatches),
+            next_redundant=microbatches.start,
+        )
+        for stage in plan.shadowed_by(worker_id)
+    ]
+    return _Worker(worker_id=worker_id, hosted=hosted, shadowed=shadowed)
+
+
+def _start(mode: Mode, worker: _Worker, now: float, durations: Durations, slots: list[Slot]) -> None:
+    """Give an idle worker its next action; contributions take no time and are done at once."""
+    while worker.doing is None:
+        action = next_action(worker.hosted, worker.shadowed, mode, worker.has.__contains__)
+        if action is None:
+            return
+        if action.kind is Kind.CONTRIBUTE:
+            _hosted(worker, action).contributed = True
+            continue
+        times = durations.backward if action.kind is Kind.BACKWARD else durations.forward
+        worker.doing = action
+        worker.busy_until = now + times[action.stage_index]
+        slots.append(Slot(worker_id=worker.worker_id, start=now, end=worker.busy_until, action=action))
+
+
+def _finish(plan: Plan, workers: dict[WorkerId, _Worker], worker: _Worker) -> None:
+    action = worker.doing
+    assert action is not None
+    worker.doing = None
+    d, s, m = action.pipeline_index, action.stage_index, action.microbatch
+    stages = plan.pipelines[d].stages
+    if action.kind is Kind.REDUNDANT_FORWARD:
+        shadowed = next(x for x in worker.shadowed if (x.stage.pipeline_index, x.stage.stage_index) == (d, s))
+        shadowed.next_redundant += 1
+    elif action.kind is Kind.FORWARD:
+        _hosted(worker, action).next_forward += 1
+        if s + 1 < len(stages):
+            worker.has.add(forward_key(d, s + 1, m))
+            workers[stages[s + 1].host].has.add(forward_key(d, s + 1, m))
+    else:
+        worker.peak_activations = max(worker.peak_activations, worker.live_activations)
+        _hosted(worker, action).next_backward += 1
+        if s > 0:
+            workers[stages[s - 1].host].has.add(backward_key(d, s - 1, m))
+    worker.peak_activations = max(worker.peak_activations, worker.live_activations)
+
+
+def _hosted(worker: _Worker, action: Action) -> HostedStage:
+    wanted = (action.pipeline_index, action.stage_index)
+    return next(h for h in worker.hosted if (h.stage.pipeline_index, h.stage.stage_index) == wanted)
+
+
+def _who_waits(workers: Iterable[_Worker]) -> str:
+    waiting = [
+        f"{worker.worker_id} at stage {h.stage.stage_index} of pipeline {h.stage.pipeline_index}: "
+        f"next forward {h.next_forward}, next backward {h.next_backward}"
+        for worker in workers
+        for h in worker.hosted
+        if not h.finished
+    ]
+    return "nobody can go on; " + "; ".join(waiting)
+
+
+# --- the grid ---------------------------------------------------------------------------------------------------
+
+_LETTER = {Kind.FORWARD: "F", Kind.BACKWARD: "B", Kind.REDUNDANT_FORWARD: "f"}
+LEGEND = "F3 forward, B3 backward, f3 redundant forward (FRC) of microbatch 3; · bubble"
+
+
+def grid(result: DryRun, unit: float = 1.0) -> dict[WorkerId, str]:
+    """One line per worker, one column per ``unit`` of time: ``F0 F1 ·  B0───``.
+
+    A worker that hosts several stages (after a failover) spells its actions in full, ``1F0``.
+    """
+    several = {slot.worker_id for slot in result.slots if _stages_of(result, slot.worker_id) > 1}
+    texts = {id(slot): _text(slot.action, full=slot.worker_id in several) for slot in result.slots}
+    width = max((len(text) for text in texts.values()), default=1) + 1
+    lines = {}
+    for worker_id in result.workers:
+        columns = ["·".ljust(width)] * max(1, round(result.makespan / unit))
+        for slot in (slot for slot in result.slots if slot.worker_id == worker_id):
+            first, end = round(slot.start / unit), max(round(slot.end / unit), round(slot.start / unit) + 1)
+            drawn = texts[id(slot)].ljust(width * (end - first) - 1, "─" if end - first > 1 else " ") + " "
+            for column in range(first, min(end, len(columns))):
+                columns[column] = drawn[(column - first) * width : (column - first + 1) * width]
+        lines[worker_id] = "".join(columns).rstrip()
+    return lines
+
+
+def _stages_of(result: DryRun, worker_id: WorkerId) -> int:
+    normal = (Kind.FORWARD, Kind.BACKWARD)
+    mine = [s.action for s in result.slots if s.worker_id == worker_id and s.action.kind in normal]
+    return len({(action.pipeline_index, action.stage_index) for action in mine})
+
+
+def _text(action: Action, *, full: bool) -> str:
+    return str(action) if full else f"{_LETTER[action.kind]}{action.microbatch}"

@@ -1,0 +1,48 @@
+# `make demo` and `make test` do everything on a fresh machine: virtual environment, install, run.
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint format types imports tests soak docs clean
+
+demo: $(READY)
+	$(BIN)/bamboo demo --yes
+
+test: lint types imports tests
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(READY)
+	$(BIN)/mypy
+
+imports: $(READY)
+	$(BIN)/lint-imports
+
+tests: $(READY)
+	$(BIN)/python -m pytest
+
+soak: $(READY)
+	$(BIN)/python -m pytest -m soak
+
+docs: $(READY)
+	$(BIN)/python -m bamboo_cli.reference
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+# Made again when what is installed has changed. TORCH comes first, so that a machine may choose its own build of it
+# (make TORCH=torch==2.13.0+cpu); without an ensurepip module (Debian) virtualenv makes the environment.
+$(READY): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || $(PYTHON) -m virtualenv $(VENV)
+	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --editable ".[train,dev]"
+	touch $@

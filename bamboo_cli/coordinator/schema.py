@@ -1,0 +1,204 @@
+"""The tables of ``state.db`` and how an older file becomes a newer one.
+
+One file per cluster. The coordinator writes it; commands read it and write nothing but ``requests``. Times are seconds
+since the epoch, money is whole micro-dollars, JSON columns hold what the pure parts made.
+"""
+
+from collections.abc import Callable
+
+from sqlalchemy import JSON, Boolean, Column, Connection, Float, Index, Integer, MetaData, Table, Text
+
+APPLICATION_ID = 0x62616D62
+"""``bamb`` in SQLite's header: a file without it is not ours."""
+
+metadata = MetaData()
+
+cluster = Table(
+    "cluster",
+    metadata,
+    Column("only", Integer, primary_key=True, comment="Always 1: a file describes one cluster."),
+    Column("name", Text, nullable=False),
+    Column("cluster_id", Text, nullable=False),
+    Column("cloud", Text, nullable=False),
+    Column("job_text", Text, nullable=False),
+    Column("job", JSON, nullable=False),
+    Column("wanted_nodes", Integer, nullable=False),
+    Column("secret", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("port", Integer),
+    Column("coordinator_pid", Integer),
+    Column("heartbeat_at", Float),
+)
+
+machine = Table(
+    "machine",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("entity_id", Text, primary_key=True),
+    Column("body", JSON, nullable=False),
+    comment="The coordinator's own state, one row per entity: what it loads when it starts again.",
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("node_id", Text, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("zone", Text, nullable=False),
+    Column("instance_type", Text, nullable=False),
+    Column("instance_id", Text),
+    Column("address", Text),
+    Column("worker_id", Text),
+    Column("worker_state", Text),
+    Column("notice_deadline", Float),
+    Column("last_beat_at", Float),
+    Column("reason", Text, nullable=False, default=""),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("spec", JSON, nullable=False),
+    Column("started_at", Float, nullable=False),
+    Column("ended_at", Float),
+    Column("preemptions", Integer, nullable=False, default=0),
+    Column("failovers", Integer, nullable=False, default=0),
+    Column("reconfigurations", Integer, nullable=False, default=0),
+    Column("restores", Integer, nullable=False, default=0),
+    Column("steps_rerun", Integer, nullable=False, default=0),
+    Column("pause_s", Float, nullable=False, default=0.0),
+    Column("model_url", Text),
+    Column("weights_sha256", Text),
+    Column("reason", Text, nullable=False, default=""),
+)
+
+plans = Table(
+    "plans",
+    metadata,
+    Column("generation", Integer, primary_key=True, autoincrement=False),
+    Column("run_id", Text, nullable=False),
+    Column("plan", JSON, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("made_at", Float, nullable=False),
+)
+
+steps = Table(
+    "steps",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("step", Integer, primary_key=True, autoincrement=False),
+    Column("generation", Integer, nullable=False),
+    Column("loss", Float, comment="NULL: not a number."),
+    Column("learning_rate", Float, nullable=False),
+    Column("step_s", Float, nullable=False),
+    Column("num_samples", Integer, nullable=False),
+    Column("num_tokens", Integer, nullable=False),
+    Column("committed_at", Float, nullable=False),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("step", Integer, primary_key=True, autoincrement=False),
+    Column("url", Text, nullable=False),
+    Column("complete_at", Float, nullable=False),
+    Column("pruned", Boolean, nullable=False, default=False),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("event_id", Integer, primary_key=True),
+    Column("at", Float, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("node_id", Text),
+    Column("run_id", Text),
+    Column("step", Integer),
+    Column("text", Text, nullable=False),
+    Column("numbers", JSON, nullable=False),
+    comment="The story.",
+)
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("request_id", Integer, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("payload", JSON, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("outcome", Text, nullable=False, default=""),
+    Column("made_at", Float, nullable=False),
+    Column("answered_at", Float),
+    Index("requests_by_state", "state"),
+    comment="What commands ask of the coordinator.",
+)
+
+instances = Table(
+    "instances",
+    metadata,
+    Column("token", Text, primary_key=True, comment="Idempotency token: written before the cloud is asked."),
+    Column("node_id", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("instance_type", Text, nullable=False),
+    Column("zone", Text, nullable=False),
+    Column("spot_microusd_per_hour", Integer, nullable=False),
+    Column("on_demand_microusd_per_hour", Integer, nullable=False),
+    Column("price_source", Text, nullable=False),
+    Column("intended_at", Float, nullable=False),
+    Column("instance_id", Text),
+    Column("address", Text),
+    Column("launched_at", Float),
+    Column("ended_at", Float),
+    Column("end_reason", Text, nullable=False, default=""),
+    Index("instances_by_instance_id", "instance_id"),
+)
+
+prices = Table(
+    "prices",
+    metadata,
+    Column("zone", Text, primary_key=True),
+    Column("instance_type", Text, primary_key=True),
+    Column("from_at", Float, primary_key=True),
+    Column("spot_microusd_per_hour", Integer, nullable=False),
+    Column("on_demand_microusd_per_hour", Integer, nullable=False),
+    Column("price_source", Text, nullable=False),
+    comment="A row whenever a price changed. Charges follow from instances, prices and runs: bamboo_cli.costs.ledger.",
+)
+
+acknowledgements = Table(
+    "acknowledgements",
+    metadata,
+    Column("node_id", Text, primary_key=True),
+    Column("boot_id", Text, primary_key=True),
+    Column("sequence", Integer, nullable=False, comment="The last message of this agent that was handled."),
+)
+
+Migration = Callable[[Connection], None]
+
+MIGRATIONS: tuple[Migration, ...] = ()
+"""``MIGRATIONS[i]`` makes a file of version i + 1 one of version i + 2. Never edit one that was released."""
+
+
+def schema_version(migrations: tuple[Migration, ...] = MIGRATIONS) -> int:
+    return 1 + len(migrations)
+
+
+def create_schema(connection: Connection) -> None:
+    """Everything, in an empty file."""
+    metadata.create_all(connection)
+    connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.exec_driver_sql(f"PRAGMA user_version = {schema_version()}")
+
+
+def migrate(connection: Connection, migrations: tuple[Migration, ...] = MIGRATIONS) -> int:
+    """Bring the file up to date within the caller's transaction; returns the version that it had."""
+    found = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
+    for migration in migrations[found - 1 :]:
+        migration(connection)
+    if found < schema_version(migrations):
+        connection.exec_driver_sql(f"PRAGMA user_version = {schema_version(migrations)}")
+    return found

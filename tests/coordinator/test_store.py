@@ -1,0 +1,145 @@
+"""``state.db``: made, opened, refused."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, insert, select
+
+from bamboo_cli.coordinator import lock, reader, schema, store
+from bamboo_cli.errors import StateError
+
+
+@pytest.fixture
+def cluster_dir(tmp_path: Path) -> Path:
+    folder = tmp_path / "clusters" / "demo"
+    store.create_cluster(
+        folder, name="demo", cloud="local", job_text="name: demo\n", job={"name": "demo"}, wanted_nodes=4
+    )
+    return folder
+
+
+def test_a_new_cluster_reads_back_with_the_coordinator_away(cluster_dir: Path) -> None:
+    status = reader.read_status(store.state_path(cluster_dir), now=0.0)
+
+    assert (status.name, status.wanted_nodes, status.state) == ("demo", 4, store.ClusterState.UP)
+    assert status.cluster_id.startswith("demo-")
+    assert not status.coordinator.alive
+    assert status.nodes == () and status.run is None and status.plan is None and status.spot_microusd == 0
+
+
+def test_the_state_file_is_for_its_user_only(cluster_dir: Path) -> None:
+    assert store.state_path(cluster_dir).stat().st_mode & 0o077 == 0
+    assert cluster_dir.stat().st_mode & 0o077 == 0
+
+
+def test_a_cluster_is_not_made_over_another(cluster_dir: Path) -> None:
+    with pytest.raises(StateError, match="already holds a cluster"):
+        store.create_cluster(cluster_dir, name="demo", cloud="local", job_text="", job={}, wanted_nodes=1)
+
+
+def test_reading_what_is_not_there_makes_no_file(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="no cluster"):
+        reader.read_status(tmp_path / "state.db", now=0.0)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_cannot_write(cluster_dir: Path) -> None:
+    engine = store.open_for_reading(store.state_path(cluster_dir))
+
+    with pytest.raises(StateError, match="readonly"), store.reading(engine) as connection:
+        connection.execute(schema.cluster.delete())
+
+
+def test_a_file_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    foreign = sqlite3.connect(path)
+    foreign.execute("CREATE TABLE songs (title TEXT)")
+    foreign.close()
+    before = path.read_bytes()
+
+    with pytest.raises(StateError, match="not written by Bamboo"):
+        store.open_for_writing(path)
+
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_file_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    path.write_bytes(b"not a database at all" * 100)
+
+    with pytest.raises(StateError, match="damaged") as caught:
+        store.open_for_writing(path)
+
+    assert "bamboo down" in caught.value.next_step
+    assert path.read_bytes() == b"not a database at all" * 100
+
+
+def test_a_file_of_a_newer_bamboo_is_refused(cluster_dir: Path) -> None:
+    with sqlite3.connect(store.state_path(cluster_dir)) as connection:
+        connection.execute(f"PRAGMA user_version = {schema.schema_version() + 1}")
+
+    with pytest.raises(StateError, match="newer Bamboo") as caught:
+        reader.read_runs(store.state_path(cluster_dir))
+
+    assert "pip install -U" in caught.value.next_step
+
+
+def test_an_older_file_is_migrated_in_order_and_only_once(cluster_dir: Path) -> None:
+    done: list[str] = []
+
+    def add_colour(connection: Connection) -> None:
+        done.append("colour")
+        connection.exec_driver_sql("ALTER TABLE nodes ADD COLUMN colour TEXT")
+
+    def paint(connection: Connection) -> None:
+        done.append("paint")
+        connection.exec_driver_sql("UPDATE nodes SET colour = 'green'")
+
+    engine = store.open_for_writing(store.state_path(cluster_dir))
+    with store.writing(engine) as connection:
+        schema.migrate(connection, (add_colour, paint))
+    with store.writing(engine) as connection:
+        version = schema.migrate(connection, (add_colour, paint))
+
+    assert done == ["colour", "paint"]
+    assert version == 3
+
+
+def test_a_transaction_that_fails_leaves_nothing(cluster_dir: Path) -> None:
+    engine = store.open_for_writing(store.state_path(cluster_dir))
+    row = {"kind": "run", "entity_id": "r1", "body": {}}
+
+    with pytest.raises(StateError), store.writing(engine) as connection:
+        connection.execute(insert(schema.machine).values(row))
+        connection.execute(insert(schema.machine).values(row))
+
+    with store.reading(engine) as connection:
+        assert connection.execute(select(schema.machine)).all() == []
+
+
+def test_a_request_waits_until_it_is_answered(cluster_dir: Path) -> None:
+    path = store.state_path(cluster_dir)
+    request_id = store.make_request(path, store.RequestKind.PREEMPT, {"node_id": "n2", "notice_s": None})
+
+    pending = store.request_outcome(path, request_id)
+
+    assert pending == store.RequestOutcome(state=store.RequestState.PENDING, outcome="")
+    with pytest.raises(StateError, match="no request 99"):
+        store.request_outcome(path, 99)
+
+
+def test_a_second_coordinator_is_refused(cluster_dir: Path) -> None:
+    with (
+        lock.held(cluster_dir),
+        pytest.raises(StateError, match="another coordinator"),
+        lock.held(cluster_dir, patience_s=0.0),
+    ):
+        pass
+
+
+def test_whether_a_coordinator_lives_is_seen_from_outside(cluster_dir: Path) -> None:
+    with lock.held(cluster_dir):
+        assert reader.read_status(store.state_path(cluster_dir), now=0.0).coordinator.alive
+    assert not reader.read_status(store.state_path(cluster_dir), now=0.0).coordinator.alive

@@ -1,0 +1,101 @@
+"""Files on any fsspec URL (``file://``, ``s3://``, ``memory://``, or a plain path), written whole or not at all.
+
+On a local disk a file is written beside its place, fsynced and renamed, so a full disk or a kill leaves the old file
+(or none). Object stores show an object only when its upload is complete, so there the plain upload is enough.
+"""
+
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+
+class Buffer(Protocol):
+    """Bytes-like: ``bytes``, ``bytearray`` or ``memoryview``."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+
+def join(url: str, *names: str) -> str:
+    return "/".join([url.rstrip("/"), *names])
+
+
+def write_durably(url: str, pieces: Iterable[Buffer]) -> None:
+    """Make the file appear with all its ``pieces``, durable when this returns. Raises OSError; then nothing appears."""
+    filesystem, path = url_to_fs(url)
+    if isinstance(filesystem, LocalFileSystem):
+        _write_local(Path(path), pieces)
+        return
+    filesystem.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+    filesystem.pipe_file(path, b"".join(pieces))
+
+
+def _write_local(path: Path, pieces: Iterable[Buffer]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        with beside.open("wb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read(url: str) -> bytearray:
+    """The whole file. Raises OSError (FileNotFoundError where there is none)."""
+    filesystem, path = url_to_fs(url)
+    with filesystem.open(path, "rb") as file:
+        data = bytearray(filesystem.size(path) or 0)
+        filled = 0
+        while filled < len(data) and (count := file.readinto(memoryview(data)[filled:])):
+            filled += count
+    del data[filled:]
+    return data
+
+
+def size(url: str) -> int | None:
+    """In bytes; None where there is no file."""
+    filesystem, path = url_to_fs(url)
+    filesystem.invalidate_cache()
+    try:
+        found: dict[str, Any] = filesystem.info(path)
+    except FileNotFoundError:
+        return None
+    return int(found["size"]) if found["type"] == "file" else None
+
+
+def folders(url: str) -> tuple[str, ...]:
+    """Names of the folders right below ``url``, sorted; none where ``url`` does not exist."""
+    filesystem, path = url_to_fs(url)
+    filesystem.invalidate_cache()
+    try:
+        entries = filesystem.ls(path, detail=True)
+    except FileNotFoundError:
+        return ()
+    return tuple(sorted(e["name"].rstrip("/").rsplit("/", 1)[-1] for e in entries if e["type"] == "directory"))
+
+
+def remove(url: str) -> None:
+    """A file, or a folder with all that is in it. Removing what is gone is not an error."""
+    filesystem, path = url_to_fs(url)
+    try:
+        filesystem.rm(path, recursive=True)
+    except FileNotFoundError:
+        return

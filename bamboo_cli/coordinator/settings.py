@@ -1,0 +1,65 @@
+"""What the machine is told: the cluster it keeps, the run it is asked for. The job file is read elsewhere."""
+
+from dataclasses import dataclass
+
+from bamboo_trainer.control import TrainingSpec
+from bamboo_trainer.plan import Mode, NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """Fixed for the life of a cluster. Durations in seconds."""
+
+    cluster_id: str
+    num_nodes: int
+    """How many the fleet keeps."""
+    zones: tuple[str, ...]
+    """Where nodes may be rented, best first."""
+    replace: bool = True
+    """Whether nodes that are lost or taken are replaced."""
+    lease_s: float = 10.0
+    """Silence after which a worker or a node is declared lost."""
+    beat_s: float = 1.0
+    patience_s: float = 60.0
+    """How long a run waits for all of its nodes before it starts with at least ``min_nodes``."""
+    settle_s: float = 0.0
+    """Between a loss and the reconfiguration after it, so that a burst of losses makes one."""
+    gather_s: float = 1.0
+    """Between the arrival of a standby that helps and the reconfiguration with it: nodes often come together."""
+    boot_patience_s: float = 600.0
+    """An instance whose agent has not joined by then is given back."""
+    warm_patience_s: float = 180.0
+    """A worker that is not ready by then is started anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drill:
+    """The coordinator asks the cloud to take a node when ``step`` is committed. Exactly one of ``node_id`` and
+    ``stage_index`` names the victim (the host of that stage)."""
+
+    step: int
+    notice: bool
+    node_id: NodeId | None = None
+    pipeline_index: int = 0
+    stage_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """What is asked of the coordinator; ``training`` is what every worker of it is told."""
+
+    training: TrainingSpec
+    """``checkpoint_every`` 0 means auto: resolved once, when the layers have been measured."""
+    num_pipelines: int
+    num_stages: int
+    min_nodes: int = 1
+    """With fewer the run waits."""
+    mode: Mode = Mode.BUBBLE
+    checkpoints_kept: int = 2
+    model_url: str = ""
+    """Where the merged model is written at the end; empty: ``<checkpoint_url>/model.safetensors``."""
+    drills: tuple[Drill, ...] = ()
+
+    @property
+    def run_id(self) -> str:
+        return self.training.run_id

@@ -5,7 +5,7 @@ real one. Everything it computes is a function of (parameters, step, microbatch,
 on whichever worker it is computed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -76,7 +76,7 @@ class Compute(Protocol):
         """Sum of squares of a reduced gradient, in float64."""
         ...
 
-    def apply(self, step: int, reduced: dict[int, Sequence[Value]], square_norms: Sequence[float]) -> None:
+    def apply(self, step: int, reduced: Mapping[int, Sequence[Value]], square_norms: Sequence[float]) -> None:
         """Clip and run the optimizer on every held layer. ``reduced``: chunks by unit index."""
         ...
 

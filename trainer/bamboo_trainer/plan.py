@@ -193,7 +193,11 @@ def check_plan(plan: Plan) -> None:
         next_microbatch = pipeline.end_microbatch
         next_layer = 0
         for s, stage in enumerate(pipeline.stages):
-            if (stage.pipeline_index, stage.stage_index) != (d, s) or stage.first_layer != next_layer or not stage.layers:
+            if (
+                (stage.pipeline_index, stage.stage_index) != (d, s)
+                or stage.first_layer != next_layer
+                or not stage.layers
+            ):
                 raise ValueError(f"plan {plan.generation}: stage {s} of pipeline {d} is out of place")
             next_layer = stage.end_layer
             if stage.host not in ids or (stage.shadow is not None and stage.shadow not in ids):

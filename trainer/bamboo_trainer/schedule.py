@@ -126,7 +126,9 @@ class ShadowedStage:
 Has = Callable[[Key], bool]
 
 
-def next_action(hosted: Sequence[HostedStage], shadowed: Sequence[ShadowedStage], mode: Mode, has: Has) -> Action | None:
+def next_action(
+    hosted: Sequence[HostedStage], shadowed: Sequence[ShadowedStage], mode: Mode, has: Has
+) -> Action | None:
     """The forward, backward, contribution or redundant forward to do now; None: wait for a message.
 
     Normal computation comes first (deepest stage first, so a takeover's backwards feed the stage above it). FRC fills

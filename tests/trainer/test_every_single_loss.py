@@ -1,0 +1,139 @@
+"""Every single loss at every action boundary of small worlds ends with exactly the undisturbed sums."""
+
+from collections.abc import Iterator
+
+import pytest
+from bamboo_trainer import control
+from bamboo_trainer.plan import Mode, WorkerId
+from bamboo_trainer.redundancy import fail_over
+from bamboo_trainer.schedule import Action
+from tests.trainer.world import World, grid_plan
+
+NUM_STEPS = 2
+
+
+def start(num_pipelines: int, num_stages: int, num_microbatches: int, mode: Mode, layers_per_stage: int = 1) -> World:
+    plan = grid_plan(num_pipelines, num_stages, num_microbatches, layers_per_stage, mode)
+    world = World(plan.num_layers, num_microbatches, NUM_STEPS, tied=True, checkpoint_every=1)
+    for worker_id in plan.worker_ids():
+        world.add_worker(worker_id)
+    world.adopt(plan)
+    return world
+
+
+def undisturbed(num_pipelines: int, num_stages: int, num_microbatches: int, mode: Mode, layers: int = 1) -> World:
+    world = start(num_pipelines, num_stages, num_microbatches, mode, layers)
+    world.run()
+    assert world.finished()
+    return world
+
+
+def lose_at(world: World, boundary: int) -> tuple[WorkerId, Action]:
+    """Runs up to the given action (counted over all workers) and says whose turn it is."""
+    at: list[tuple[WorkerId, Action]] = []
+
+    def stop(worker_id: WorkerId, action: Action) -> bool:
+        if world.num_actions == boundary:
+            at.append((worker_id, action))
+        return bool(at)
+
+    world.run(stop)
+    return at[0]
+
+
+def recover(world: World, victim: WorkerId, late: WorkerId | None) -> None:
+    """The coordinator's answer. ``late``: a survivor whom the plan reaches when the others can do no more without it."""
+    plan = next(iter(world.executors.values())).plan
+    assert plan is not None
+    after = fail_over(plan, {victim}, generation=2)
+    assert after is not None
+    if late is None:
+        world.adopt(after)
+    else:
+        world.adopt(after, [w for w in world.executors if w != late])
+        world.run()
+        world.adopt(after, [late])
+    world.run()
+
+
+def check(world: World, reference: World) -> None:
+    assert world.finished(), {w: (e.step, str(e.next())) for w, e in world.executors.items()}
+    assert world.weights() == reference.weights()
+    commits: dict[int, object] = {}
+    for _, message in world.reports:
+        assert not isinstance(message, control.WorkerFailed | control.DigestMismatch)
+        if isinstance(message, control.StepCommitted):
+            assert commits.setdefault(message.summary.step, message.summary) == message.summary
+    assert sorted(commits) == list(range(NUM_STEPS))
+    assert all(world.disk.files[key] == state for key, state in reference.disk.files.items() if key in world.disk.files)
+    assert NUM_STEPS - 1 in world.disk.complete_steps(world.num_layers), "the last checkpoint is whole"
+
+
+def deliveries(world: World, victim: WorkerId, full: bool) -> Iterator[tuple[WorkerId, ...]]:
+    """Which peers still get what the victim had sent: none, all, and each alone."""
+    others = [w for w in world.executors if w != victim]
+    yield ()
+    yield tuple(others)
+    if full and len(others) > 1:
+        yield from ((w,) for w in others)
+
+
+SIZES = [(d, p, m) for d in (1, 2) for p in (2, 3) for m in (1, 2, 3) if m >= d]
+
+
+@pytest.mark.parametrize("mode", [Mode.LAZY, Mode.BUBBLE, Mode.EAGER])
+@pytest.mark.parametrize(("num_pipelines", "num_stages", "num_microbatches"), SIZES)
+def test_every_single_loss_ends_with_the_undisturbed_sums(
+    num_pipelines: int, num_stages: int, num_microbatches: int, mode: Mode
+) -> None:
+    size = (num_pipelines, num_stages, num_microbatches, mode)
+    reference = undisturbed(*size)
+    num_worlds = 0
+    for boundary in range(1, reference.num_actions + 1):
+        for strike_after in (False, True):
+            probe = start(*size)
+            victim, action = lose_at(probe, boundary)
+            for index, reached in enumerate(deliveries(probe, victim, full=strike_after)):
+                survivors = [w for w in probe.executors if w != victim]
+                for late in (None, survivors[(boundary + index) % len(survivors)]):
+                    world = start(*size)
+                    lose_at(world, boundary)
+                    if strike_after:
+                        world.executors[victim].perform(action)
+                    world.lose(victim, reached)
+                    recover(world, victim, late)
+                    check(world, reference)
+                    num_worlds += 1
+    assert num_worlds >= 4 * reference.num_actions
+
+
+def test_a_cut_of_the_layers_does_not_change_the_sums() -> None:
+    whole = undisturbed(1, 2, 3, Mode.OFF, 3)
+    for num_stages, layers_per_stage in ((3, 2), (6, 1)):
+        assert undisturbed(1, num_stages, 3, Mode.BUBBLE, layers_per_stage).weights() == whole.weights()
+
+
+def test_without_shadows_nothing_redundant_is_computed() -> None:
+    world = undisturbed(1, 3, 3, Mode.OFF)
+    assert sum(c.num_forwards for c in world.computes.values()) == 3 * 3 * NUM_STEPS
+
+
+def test_a_link_that_drops_everything_and_comes_back_costs_nothing_but_time() -> None:
+    # given two pipelines of three stages, and a link that loses what is under way at every boundary in turn
+    reference = undisturbed(2, 3, 3, Mode.BUBBLE)
+    pairs = sorted({tuple(sorted(pair)) for pair in reference.links})
+    for boundary in range(1, reference.num_actions + 1):
+        for first, second in pairs:
+            world = start(2, 3, 3, Mode.BUBBLE)
+            lose_at(world, boundary)
+            # when the link breaks, stays away until nothing moves, and is made again
+            world.links[first, second].clear()
+            world.links[second, first].clear()
+            world.cut.add(frozenset((first, second)))
+            world.run()
+            world.cut.clear()
+            world.executors[first].link_up(second)
+            world.executors[second].link_up(first)
+            world.run()
+            # then nothing is missing
+            check(world, reference)

@@ -1,0 +1,472 @@
+"""The step protocol of one worker: adopts plans, runs steps, survives the loss of peers. See docs/step.md.
+
+Written against ``Compute`` (the arithmetic), ``send`` (the transport) and the plan. No torch, no sockets, no clock, no
+thread: the worker's loop drives it in production, the test worlds drive it on integers. The caller repeats
+``perform(next())`` and hands in whatever arrives; every method returns at once.
+
+Over 300 lines because it is one protocol: what is sent, what is received and what a new plan changes have to be read
+together.
+"""
+
+import math
+from collections.abc import Callable
+
+from bamboo_trainer import control
+from bamboo_trainer.compute import Compute, Value
+from bamboo_trainer.frames import Datum, FetchLayer, Frame, Held, LayerHere, SyncState
+from bamboo_trainer.plan import Mode, Plan, PlanKind, StepSummary, WorkerId
+from bamboo_trainer.routes import Routes
+from bamboo_trainer.schedule import (
+    Action,
+    HostedStage,
+    Key,
+    Kind,
+    backward_key,
+    contribution_key,
+    forward_key,
+    next_action,
+    reduced_key,
+)
+from bamboo_trainer.step import StepState
+
+Send = Callable[[WorkerId, Frame], None]
+"""Hands a frame to the link. A frame for a peer without a link is dropped; ``link_up`` makes up for it."""
+Report = Callable[[control.FromWorker], None]
+
+
+class ProtocolError(Exception):
+    """An invariant of the step protocol is broken: a bug, never bad luck."""
+
+
+class Executor:
+    """``generation``: the newest heard of. ``committed_step``: what the held layers are at; -1: initial."""
+
+    def __init__(
+        self, worker_id: WorkerId, spec: control.TrainingSpec, compute: Compute, send: Send, report: Report
+    ) -> None:
+        self.worker_id = worker_id
+        self.generation = 0
+        self.committed_step = -1
+        self.plan: Plan | None = None
+        self.stopped = True
+        self._spec = spec
+        self._compute = compute
+        self._send = send
+        self._report = report
+        self._now = StepState(0)
+        self._others: tuple[WorkerId, ...] = ()
+        self._later: list[tuple[WorkerId, Frame]] = []  # of a newer generation, or of the next step
+        self._last: StepSummary | None = None
+        self._stop_wanted = False
+        self._awaited: dict[int, WorkerId] = {}  # layer -> the peer it was asked of
+        self._distrusted: set[int] = set()
+        self._to_save: int | None = None
+
+    @property
+    def step(self) -> int:
+        """The step in flight, or the next one."""
+        return self._now.step
+
+    # --- instructions of the coordinator -----------------------------------------------------------------------
+
+    def adopt(self, plan: Plan) -> None:
+        """Run under a newer plan; an older or equal one is ignored. Raises CheckpointError when a restore fails."""
+        if plan.generation <= self.generation:
+            return
+        if self._to_save is not None:
+            self._save()
+        if plan.roll_forward is not None and plan.roll_forward.step == self.committed_step + 1 and self.plan:
+            self._apply(plan.roll_forward)
+        had_plan = self.plan is not None
+        self.generation = plan.generation
+        self.plan = plan
+        self._routes = Routes(plan, self._compute.units)
+        self._others = tuple(w for w in plan.worker_ids() if w != self.worker_id)
+        self._stop_wanted = False
+        is_member = self.worker_id in plan.worker_ids()
+        if is_member and not had_plan and plan.kind is PlanKind.FAILOVER:
+            raise ProtocolError(f"{self.worker_id}: failover plan {plan.generation} without a plan before it")
+        if plan.kind is PlanKind.BOUNDARY:
+            self._adopt_boundary(plan)
+        elif is_member:
+            self._adopt_failover(plan)
+        self.stopped = not is_member or self._now.step >= self._spec.num_steps
+        if self.worker_id == plan.reporter and self._last is not None:
+            self._report_commit(self._last)
+        self._replay_later()
+
+    def _adopt_boundary(self, plan: Plan) -> None:
+        if self.committed_step != plan.first_step - 1:
+            for layer in self._compute.held_layers():
+                self._compute.drop_layer(layer)
+            self.committed_step = plan.first_step - 1
+            self._last = None
+        self._begin(plan.first_step)
+        self._awaited = {}
+        for fetch in plan.fetches:
+            if fetch.worker_id == self.worker_id:
+                self._fetch(plan, fetch.layer, fetch.source)
+        if not any(fetch.source == self.worker_id for fetch in plan.fetches):
+            self._drop_strange_layers(plan)
+        self._settle_layers()
+
+    def _fetch(self, plan: Plan, layer: int, source: WorkerId | None) -> None:
+        self._distrusted.discard(layer)
+        if source is not None:
+            self._awaited[layer] = source
+            self._send(source, FetchLayer(generation=plan.generation, layer=layer))
+        elif plan.checkpoint_step is None:
+            self._compute.initialise(layer)
+        else:
+            self._compute.restore(layer, plan.checkpoint_step)
+
+    def _adopt_failover(self, plan: Plan) -> None:
+        self._now.new_generation()
+        for hosted in self._now.place(plan, self._routes, self.worker_id):
+            self._take_over(plan, hosted)
+        self._settle_layers()
+        for peer in self._others:
+            self._sync(peer)
+
+    def _take_over(self, plan: Plan, hosted: HostedStage) -> None:
+        stage = hosted.stage
+        self._report(
+            control.TookOver(
+                generation=self.generation,
+                step=self.step,
+                pipeline_index=stage.pipeline_index,
+                stage_index=stage.stage_index,
+                forwards_at_hand=self._compute.redundant_forwards_done(stage),
+            )
+        )
+        if self._now.nothing_left_to_do(stage, plan, self._compute.units):
+            hosted.next_forward = hosted.next_backward = hosted.microbatches.stop
+            hosted.contributed = True
+
+    def quiesce(self, generation: int) -> None:
+        """Stop at the next boundary that all members agree on; answered when stopped (at once, if already so)."""
+        if generation != self.generation or self.plan is None:
+            return
+        self._stop_wanted = True
+        if self.stopped:
+            self._report_stopped()
+
+    def halt(self, generation: int) -> None:
+        """Stop at once and refuse older generations. Reduced gradients are kept for a roll-forward."""
+        if generation < self.generation:
+            return
+        self.generation = generation
+        self.stopped = True
+        self._report_stopped()
+
+    # --- work ---------------------------------------------------------------------------------------------------
+
+    def next(self) -> Action | None:
+        """The most urgent action that can be done now; None: wait for a frame or an instruction."""
+        if self._to_save is not None:
+            return Action(Kind.SAVE)
+        if self.stopped or self.plan is None:
+            return None
+        now = self._now
+        if now.told_held:
+            return Action(Kind.COMMIT) if len(now.held) == len(self.plan.members) else None
+        if now.reducible:
+            unit, chunk = now.reducible[0]
+            return Action(Kind.REDUCE, unit_index=unit, chunk=chunk)
+        action = next_action(now.hosted, now.shadowed, self.plan.mode, now.store.__contains__)
+        if action is None and self._holds_everything(self.plan):
+            return Action(Kind.HOLD)
+        return action
+
+    def perform(self, action: Action) -> None:
+        """Do what ``next`` returned."""
+        match action.kind:
+            case Kind.FORWARD:
+                self._forward(self._hosted_stage(action), action.microbatch)
+            case Kind.BACKWARD:
+                self._backward(self._hosted_stage(action), action.microbatch)
+            case Kind.REDUNDANT_FORWARD:
+                self._redundant_forward(action)
+            case Kind.CONTRIBUTE:
+                self._contribute(self._hosted_stage(action))
+            case Kind.REDUCE:
+                self._reduce()
+            case Kind.HOLD:
+                self._hold()
+            case Kind.COMMIT:
+                self._commit()
+            case Kind.SAVE:
+                self._save()
+
+    def _hosted_stage(self, action: Action) -> HostedStage:
+        for hosted in self._now.hosted:
+            if (hosted.stage.pipeline_index, hosted.stage.stage_index) == (action.pipeline_index, action.stage_index):
+                return hosted
+        raise ProtocolError(f"{self.worker_id} does not host the stage of {action}")
+
+    def _forward(self, hosted: HostedStage, m: int) -> None:
+        stage = hosted.stage
+        d, s = stage.pipeline_index, stage.stage_index
+        inputs = self._now.store[forward_key(d, s, m)] if s > 0 else None
+        output = self._compute.forward(stage, m, inputs)
+        hosted.next_forward = m + 1
+        if s == hosted.num_stages - 1:
+            self._now.losses[m] = self._compute.loss(m)
+        else:
+            self._produce(forward_key(d, s + 1, m), output)
+
+    def _backward(self, hosted: HostedStage, m: int) -> None:
+        stage = hosted.stage
+        d, s = stage.pipeline_index, stage.stage_index
+        gradient = self._now.store[backward_key(d, s, m)] if s < hosted.num_stages - 1 else None
+        upstream = self._compute.backward(stage, m, gradient)
+        hosted.next_backward = m + 1
+        if s > 0:
+            self._produce(backward_key(d, s - 1, m), upstream)
+
+    def _redundant_forward(self, action: Action) -> None:
+        for shadowed in self._now.shadowed:
+            stage = shadowed.stage
+            if (stage.pipeline_index, stage.stage_index) == (action.pipeline_index, action.stage_index):
+                key = forward_key(stage.pipeline_index, stage.stage_index, action.microbatch)
+                if self._compute.redundant_forward(stage, action.microbatch, self._now.store.get(key)):
+                    shadowed.next_redundant += 1
+
+    def _contribute(self, hosted: HostedStage) -> None:
+        d, num_chunks = hosted.stage.pipeline_index, self._routes.num_chunks
+        for unit in self._compute.units:
+            for layer in unit.layers:
+                if layer in hosted.stage.layers:
+                    for chunk in range(num_chunks):
+                        value = self._compute.contribution(unit, layer, d, chunk, num_chunks)
+                        self._produce(contribution_key(unit.index, chunk, d, layer), value)
+        hosted.contributed = True
+
+    def _reduce(self) -> None:
+        unit, chunk = self._now.reducible.pop(0)
+        if reduced_key(unit, chunk) not in self._now.store:
+            parts = [self._now.store[key] for key in self._routes.contributions(unit, chunk)]
+            self._produce(reduced_key(unit, chunk), self._compute.add(parts))
+
+    def _holds_everything(self, plan: Plan) -> bool:
+        if self._awaited or not all(h.finished and h.contributed for h in self._now.hosted):
+            return False
+        if plan.mode is Mode.EAGER and any(s.next_redundant < s.microbatches.stop for s in self._now.shadowed):
+            return False
+        return self._now.has_sums(self._routes.units_held_by(self.worker_id), self._routes.num_chunks)
+
+    def _hold(self) -> None:
+        assert self.plan is not None
+        now = self._now
+        last_stages = [h for h in now.hosted if h.stage.stage_index == h.num_stages - 1]
+        reported = [u for u in self._compute.units if self.plan.stage_of_layer(0, u.layers[0]).host == self.worker_id]
+        every = self._spec.digest_every
+        compare = every > 0 and now.step > 0 and now.step % every == 0
+        held = Held(
+            generation=self.generation,
+            step=now.step,
+            losses={m: now.losses[m] for h in last_stages for m in h.microbatches},
+            square_norms={
+                u.index: self._compute.square_norm(u, now.sum(u.index, self._routes.num_chunks)) for u in reported
+            },
+            stop=self._stop_wanted,
+            digests={x: self._compute.digest(x) for x in self.plan.layers_of(self.worker_id)} if compare else {},
+        )
+        now.told_held = True
+        now.held[self.worker_id] = held
+        for peer in self._others:
+            self._send(peer, held)
+
+    def _commit(self) -> None:
+        assert self.plan is not None
+        losses: dict[int, float] = {}
+        norms: dict[int, float] = {}
+        for held in self._now.held.values():
+            losses |= held.losses
+            norms |= held.square_norms
+        summary = StepSummary(
+            step=self.step,
+            losses=tuple(losses[m] for m in range(self.plan.num_microbatches)),
+            square_norms=tuple(norms[unit.index] for unit in self._compute.units),
+        )
+        if not all(map(math.isfinite, (*summary.losses, *summary.square_norms))):
+            self.stopped = True
+            detail = f"step {self.step}: loss {summary.loss}, squared gradient norm {sum(summary.square_norms)}"
+            self._report(control.WorkerFailed(fault="loss_not_finite", step=self.step, detail=detail))
+            return
+        self._compare_digests(self.plan)
+        self._finish_step(summary, stop=any(held.stop for held in self._now.held.values()))
+
+    def _finish_step(self, summary: StepSummary, *, stop: bool) -> None:
+        assert self.plan is not None
+        self._apply(summary)
+        self._drop_strange_layers(self.plan)
+        last = summary.step == self._spec.num_steps - 1
+        if last or (summary.step + 1) % self._spec.checkpoint_every == 0:
+            self._to_save = summary.step
+        if self.worker_id == self.plan.reporter:
+            self._report_commit(summary)
+        self._begin(summary.step + 1)
+        self.stopped = last or stop
+        if stop:
+            self._report_stopped()
+        self._replay_later()
+
+    def _apply(self, summary: StepSummary) -> None:
+        units, num_chunks = self._routes.units_held_by(self.worker_id), self._routes.num_chunks
+        if not self._now.has_sums(units, num_chunks):
+            raise ProtocolError(f"{self.worker_id}: step {summary.step} is committed, but its gradients are not here")
+        sums = {unit.index: self._now.sum(unit.index, num_chunks) for unit in units}
+        self._compute.apply(summary.step, sums, summary.square_norms)
+        self.committed_step = summary.step
+        self._last = summary
+
+    def _save(self) -> None:
+        """Hosts share the layers out over the pipelines, so each is written once."""
+        assert self.plan is not None and self._to_save is not None
+        step, self._to_save = self._to_save, None
+        d = self.plan.num_pipelines
+        layers = [x for x in range(self.plan.num_layers) if self.plan.stage_of_layer(x % d, x).host == self.worker_id]
+        if layers:
+            self._compute.save(step, layers)
+        if step == self._spec.num_steps - 1:
+            self._report(control.RunComplete(generation=self.generation, step=step))
+
+    def _compare_digests(self, plan: Plan) -> None:
+        held = self._now.held
+        for layer, digest in held[self.worker_id].digests.items():
+            owner = plan.stage_of_layer(0, layer).host
+            if held[owner].digests.get(layer, digest) != digest:
+                self._distrusted.add(layer)
+                self._report(control.DigestMismatch(generation=self.generation, step=self.step, layer=layer))
+
+    # --- frames and links ----------------------------------------------------------------------------------------
+
+    def receive(self, sender: WorkerId, frame: Frame) -> None:
+        """A frame from a peer. Older generations are refused, newer ones wait for their plan."""
+        if frame.generation < self.generation:
+            return
+        if frame.generation > self.generation or self.plan is None or self.plan.generation != self.generation:
+            self._later.append((sender, frame))
+            return
+        match frame:
+            case Datum() | Held() if frame.step > self.step:
+                self._later.append((sender, frame))
+            case Datum():
+                if frame.step == self.step and frame.key not in self._now.store:
+                    if frame.loss is not None:
+                        self._now.losses[frame.key.c] = frame.loss
+                    self._now.add(frame.key, frame.value, self._routes, self.worker_id)
+            case Held():
+                if frame.step == self.step:
+                    self._now.held[sender] = frame
+            case SyncState():
+                self._on_sync(sender, frame)
+            case FetchLayer():
+                if self.committed_step == self.plan.first_step - 1:
+                    state = self._compute.export_layer(frame.layer)
+                    self._send(sender, LayerHere(generation=self.generation, layer=frame.layer, state=state))
+            case LayerHere():
+                if self._awaited.pop(frame.layer, None) is not None:
+                    self._compute.import_layer(frame.layer, frame.state)
+                    self._settle_layers()
+
+    def link_up(self, peer: WorkerId) -> None:
+        """A link to a peer is there (again): whatever was under way on the old one may be lost."""
+        if self.plan is None or self.plan.generation != self.generation or peer not in self._others:
+            return
+        for layer, source in self._awaited.items():
+            if source == peer:
+                self._send(peer, FetchLayer(generation=self.generation, layer=layer))
+        self._sync(peer)
+
+    def _sync(self, peer: WorkerId) -> None:
+        state = SyncState(
+            generation=self.generation,
+            step=self.step,
+            have=frozenset(self._now.store),
+            last=self._last,
+            stopped=self.stopped,
+        )
+        self._send(peer, state)
+        if self._now.told_held:
+            self._send(peer, self._now.held[self.worker_id])
+
+    def _on_sync(self, peer: WorkerId, state: SyncState) -> None:
+        if state.step == self.step + 1 and state.last is not None:
+            self._finish_step(state.last, stop=state.stopped and state.step < self._spec.num_steps)
+        if state.step > self.step:
+            return
+        has = state.have if state.step == self.step else frozenset[Key]()
+        self._now.peer_has[peer] = has
+        for key, value in list(self._now.store.items()):
+            if key not in has and self._routes.producer(key) == self.worker_id and peer in self._routes.receivers(key):
+                self._send_datum(peer, key, value)
+
+    def _produce(self, key: Key, value: Value) -> None:
+        self._now.add(key, value, self._routes, self.worker_id)
+        for peer in self._routes.receivers(key):
+            if peer != self.worker_id and key not in self._now.peer_has.get(peer, ()):
+                self._send_datum(peer, key, value)
+
+    def _send_datum(self, peer: WorkerId, key: Key, value: Value) -> None:
+        loss = self._now.losses.get(key.c) if key.kind == "B" else None
+        self._send(peer, Datum(generation=self.generation, step=self.step, key=key, value=value, loss=loss))
+
+    def _replay_later(self) -> None:
+        later, self._later = self._later, []
+        for sender, frame in later:
+            self.receive(sender, frame)
+
+    # --- small parts ---------------------------------------------------------------------------------------------
+
+    def _begin(self, step: int) -> None:
+        assert self.plan is not None
+        self._now = StepState(step)
+        self._compute.begin_step(step)
+        self._now.place(self.plan, self._routes, self.worker_id)
+
+    def _settle_layers(self) -> None:
+        """Marks the stages whose layers are here; when all are, says so."""
+        assert self.plan is not None
+        for hosted in self._now.hosted:
+            hosted.present = not any(layer in self._awaited for layer in hosted.stage.layers)
+        for shadowed in self._now.shadowed:
+            shadowed.present = not any(layer in self._awaited for layer in shadowed.stage.layers)
+        if not self._awaited:
+            self._report(control.Adopted(generation=self.generation))
+            if self.step >= self._spec.num_steps and self.worker_id in self.plan.worker_ids():
+                self._to_save = self._spec.num_steps - 1  # the last checkpoint may lack the layers of a lost worker
+
+    def _drop_strange_layers(self, plan: Plan) -> None:
+        wanted = plan.layers_of(self.worker_id)
+        for layer in self._compute.held_layers():
+            if layer not in wanted:
+                self._compute.drop_layer(layer)
+
+    def _report_commit(self, summary: StepSummary) -> None:
+        """The worker's loop fills in what needs a clock or the recipe."""
+        samples = self._spec.num_microbatches * self._spec.microbatch_size
+        self._report(
+            control.StepCommitted(
+                generation=self.generation, summary=summary, learning_rate=0.0, step_s=0.0, num_samples=samples
+            )
+        )
+
+    def _report_stopped(self) -> None:
+        can_roll_forward = (
+            self.plan is not None
+            and self.step == self.committed_step + 1
+            and not self._awaited
+            and bool(self._now.hosted or self._now.shadowed)
+            and self._now.has_sums(self._routes.units_held_by(self.worker_id), self._routes.num_chunks)
+        )
+        self._report(
+            control.Stopped(
+                generation=self.generation,
+                committed_step=self.committed_step,
+                layers=tuple(x for x in self._compute.held_layers() if x not in self._distrusted),
+                summary=self._last,
+                held_step=self.step if can_roll_forward else None,
+            )
+        )

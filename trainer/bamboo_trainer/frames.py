@@ -1,0 +1,63 @@
+"""What workers say to each other. Every frame carries the generation that its sender runs under."""
+
+from dataclasses import dataclass, field
+
+from bamboo_trainer.compute import Value
+from bamboo_trainer.plan import StepSummary
+from bamboo_trainer.schedule import Key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Datum:
+    """One keyed value of a step. ``loss``: with ``B`` frames, that of the microbatch."""
+
+    generation: int
+    step: int
+    key: Key
+    value: Value
+    loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """The sender holds the reduced gradients of all its layers; with what the commit needs to know from it."""
+
+    generation: int
+    step: int
+    losses: dict[int, float]
+    """By microbatch, from hosts of last stages."""
+    square_norms: dict[int, float]
+    """By unit, from the hosts in pipeline 0."""
+    stop: bool
+    """Asked to stop at this boundary."""
+    digests: dict[int, str] = field(default_factory=dict)
+    """By layer, of the state before this step; only on steps that compare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncState:
+    """What the sender has of its step; sent when a plan is adopted in mid-step and when a link comes up."""
+
+    generation: int
+    step: int
+    have: frozenset[Key]
+    last: StepSummary | None
+    """Of the last committed step, ``step - 1``."""
+    stopped: bool
+    """The sender stopped at the boundary after ``last``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchLayer:
+    generation: int
+    layer: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerHere:
+    generation: int
+    layer: int
+    state: Value
+
+
+Frame = Datum | Held | SyncState | FetchLayer | LayerHere

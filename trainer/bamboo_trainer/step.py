@@ -1,0 +1,86 @@
+"""What one worker knows of the step in flight: the data by key, the counters, who holds what. Forgotten at commit."""
+
+from collections.abc import Iterable
+
+from bamboo_trainer.compute import Unit, Value
+from bamboo_trainer.frames import Held
+from bamboo_trainer.plan import Plan, StagePlan, WorkerId
+from bamboo_trainer.routes import Routes
+from bamboo_trainer.schedule import HostedStage, Key, ShadowedStage, backward_key, reduced_key
+
+
+class StepState:
+    """``store`` keeps everything made or received until the step is committed, to be sent again if a peer lacks it."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.store: dict[Key, Value] = {}
+        self.losses: dict[int, float] = {}
+        self.hosted: list[HostedStage] = []
+        self.shadowed: list[ShadowedStage] = []
+        self.reducible: list[tuple[int, int]] = []
+        """(unit, chunk) of which this worker is the reducer and has every contribution, but not yet the sum."""
+        self.held: dict[WorkerId, Held] = {}
+        self.told_held = False
+        self.peer_has: dict[WorkerId, frozenset[Key]] = {}
+
+    def add(self, key: Key, value: Value, routes: Routes, worker_id: WorkerId) -> None:
+        self.store[key] = value
+        if key.kind == "C" and routes.reducer(key.a, key.b) == worker_id:
+            self._note_reducible(key.a, key.b, routes)
+
+    def _note_reducible(self, unit: int, chunk: int, routes: Routes) -> None:
+        if reduced_key(unit, chunk) not in self.store and all(
+            part in self.store for part in routes.contributions(unit, chunk)
+        ):
+            self.reducible.append((unit, chunk))
+
+    def place(self, plan: Plan, routes: Routes, worker_id: WorkerId) -> list[HostedStage]:
+        """Takes the stages of a plan; keeps the counters of those already here. Returns the newly hosted ones."""
+        counters = {(h.stage.pipeline_index, h.stage.stage_index): h for h in self.hosted}
+        redundant = {(s.stage.pipeline_index, s.stage.stage_index): s.next_redundant for s in self.shadowed}
+        self.hosted, self.shadowed, fresh = [], [], []
+        for stage in plan.hosted_by(worker_id):
+            pipeline = plan.pipelines[stage.pipeline_index]
+            start = pipeline.first_microbatch
+            hosted = HostedStage(stage, len(pipeline.stages), pipeline.microbatches, start, start)
+            before = counters.get((stage.pipeline_index, stage.stage_index))
+            if before is None:
+                fresh.append(hosted)
+            else:
+                hosted.next_forward, hosted.next_backward = before.next_forward, before.next_backward
+                hosted.contributed = before.contributed
+            self.hosted.append(hosted)
+        for stage in plan.shadowed_by(worker_id):
+            microbatches = plan.pipelines[stage.pipeline_index].microbatches
+            done = redundant.get((stage.pipeline_index, stage.stage_index), microbatches.start)
+            self.shadowed.append(ShadowedStage(stage, microbatches, done))
+        self.reducible = []
+        for unit, chunk in routes.units_reduced_by(worker_id):
+            self._note_reducible(unit.index, chunk, routes)
+        return fresh
+
+    def new_generation(self) -> None:
+        """What peers said under the old plan no longer counts; they say it again."""
+        self.held = {}
+        self.told_held = False
+        self.peer_has = {}
+
+    def has_sum(self, unit_index: int, num_chunks: int) -> bool:
+        return all(reduced_key(unit_index, chunk) in self.store for chunk in range(num_chunks))
+
+    def has_sums(self, units: Iterable[Unit], num_chunks: int) -> bool:
+        return all(self.has_sum(unit.index, num_chunks) for unit in units)
+
+    def sum(self, unit_index: int, num_chunks: int) -> list[Value]:
+        return [self.store[reduced_key(unit_index, chunk)] for chunk in range(num_chunks)]
+
+    def nothing_left_to_do(self, stage: StagePlan, plan: Plan, units: Iterable[Unit]) -> bool:
+        """The stage's lost host had already brought everything of this step to where it is needed."""
+        d, s = stage.pipeline_index, stage.stage_index
+        microbatches = plan.pipelines[d].microbatches
+        touched = (unit for unit in units if any(layer in stage.layers for layer in unit.layers))
+        sums = self.has_sums(touched, plan.num_pipelines)
+        upstream = s == 0 or all(backward_key(d, s - 1, m) in self.store for m in microbatches)
+        losses = stage.end_layer < plan.num_layers or all(m in self.losses for m in microbatches)
+        return sums and upstream and losses

@@ -28,7 +28,7 @@ class CheckpointConfig(_Section):
     )
     every: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto",
-        description="Steps between checkpoints; `auto`: a tenth of the run, at least 10 and at most 500 steps. "
+        description="Steps between checkpoints; `auto`: chosen when the layers have been measured. "
         "The last step is always saved.",
     )
     keep: int = Field(2, ge=1, description="Complete checkpoints to keep; older ones are deleted.")

@@ -1,1 +1,10 @@
-"""Starter jobs and recipes that ``bamboo init`` copies."""
+"""Starter jobs and recipes that ``bamboo init`` copies, and the job that ``bamboo demo`` runs."""
+
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+
+DEMO_JOB = _HERE / "jobs" / "demo.yaml"
+MINIMAL_JOB = _HERE / "jobs" / "minimal.yaml"
+JOB = _HERE / "jobs" / "job.yaml"
+RECIPE = _HERE / "recipes" / "recipe.py"

@@ -1,0 +1,36 @@
+"""``bamboo events``"""
+
+from typing import Annotated
+
+import typer
+
+
+def command(
+    cluster: Annotated[str | None, typer.Option(help="Name of the cluster, if several are up.")] = None,
+    node: Annotated[str | None, typer.Option(help="Only the story of this node, such as n3.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only the story of this run.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Only the newest so many.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing new ones until Ctrl-C.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="JSON; with --follow one object a line.")] = False,
+) -> None:
+    """Tell what happened, in order: joins, notices, losses, failovers, plans, checkpoints.
+
+    \b
+    Example:
+      bamboo events --node n3
+    """
+    from bamboo_cli import clusters, output
+    from bamboo_cli.coordinator.reader import read_events
+    from bamboo_cli.views import story as view
+
+    path = clusters.state_file(cluster)
+    found = read_events(path, node=node, run=run, limit=limit)
+    if not follow:
+        if json:
+            output.json_result(found)
+        else:
+            output.result(view.events(found))
+        return
+    from bamboo_cli.watching import follow_events
+
+    follow_events(path, found, node=node, run=run, json=json)

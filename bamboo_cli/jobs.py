@@ -1,0 +1,70 @@
+"""What a job means to the coordinator and to the cloud. Pure."""
+
+from bamboo_trainer.control import Kill, TrainingSpec
+from bamboo_trainer.plan import NodeId
+
+from bamboo_cli.config import DrillConfig, JobConfig
+from bamboo_cli.coordinator.settings import ClusterConfig, Drill, RunSpec
+
+AUTO = 0
+"""``TrainingSpec.checkpoint_every`` that the coordinator resolves when the layers have been measured."""
+
+
+def cluster_config(job: JobConfig, cluster_id: str) -> ClusterConfig:
+    by_price = sorted(job.local.zones, key=lambda zone: zone.spot_usd_per_hour)
+    return ClusterConfig(
+        cluster_id=cluster_id,
+        num_nodes=job.num_nodes,
+        zones=tuple(zone.name for zone in by_price),
+        replace=job.local.replace,
+        lease_s=job.lease_s,
+        beat_s=min(1.0, job.lease_s / 5),  # several beats fit into a lease, so that one late beat is no loss
+    )
+
+
+def run_spec(job: JobConfig, run_id: str, default_checkpoint_url: str) -> RunSpec:
+    """``default_checkpoint_url``: the folder for this run's checkpoints unless the job names one for all its runs."""
+    url = f"{job.checkpoint.url.rstrip('/')}/{run_id}" if job.checkpoint.url else default_checkpoint_url
+    return RunSpec(
+        training=TrainingSpec(
+            run_id=run_id,
+            recipe=job.recipe,
+            recipe_options=job.recipe_options,
+            num_steps=job.steps,
+            num_microbatches=job.num_microbatches,
+            microbatch_size=job.microbatch_size,
+            seed=job.seed,
+            checkpoint_url=url,
+            checkpoint_every=AUTO if job.checkpoint.every == "auto" else job.checkpoint.every,
+            digest_every=job.digest_every,
+            kills=tuple(_kill(entry) for entry in job.drill if entry.action is not None),
+        ),
+        num_pipelines=job.pipelines,
+        num_stages=job.stages,
+        min_nodes=job.min_nodes,
+        mode=job.redundancy,
+        checkpoints_kept=job.checkpoint.keep,
+        drills=tuple(_drill(entry) for entry in job.drill if entry.action is None),
+    )
+
+
+def _kill(entry: DrillConfig) -> Kill:
+    assert entry.action is not None
+    return Kill(
+        step=entry.step,
+        action=entry.action,
+        how=entry.how,
+        node_id=entry.node,
+        pipeline_index=None if entry.stage is None else entry.pipeline,
+        stage_index=entry.stage,
+    )
+
+
+def _drill(entry: DrillConfig) -> Drill:
+    return Drill(
+        step=entry.step,
+        notice=entry.notice,
+        node_id=None if entry.node is None else NodeId(entry.node),
+        pipeline_index=entry.pipeline,
+        stage_index=entry.stage,
+    )

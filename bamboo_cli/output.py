@@ -1,0 +1,179 @@
+"""How Bamboo talks: results to stdout, everything else to stderr. With ``views``, the only code that imports rich.
+
+rich is imported where it is used, so that ``bamboo --help`` does not pay for it.
+"""
+
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from bamboo_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+QUIET_REMINDER_S = 10.0
+"""Without a terminal, a long wait says so again this often."""
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """Colour only on a terminal. Without one, lines are never wrapped: whatever reads them can do that better."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else 200
+    return Console(file=stream, width=width, highlight=False, emoji=False, soft_wrap=not stream.isatty())
+
+
+def result(renderable: "RenderableType") -> None:
+    """A table or text that was asked for."""
+    console().print(renderable)
+
+
+@contextmanager
+def screen(first: "RenderableType") -> Iterator[Callable[["RenderableType"], None]]:
+    """A picture that is drawn over and stays when it ends; the yielded function draws the next one."""
+    from rich.live import Live
+
+    with Live(first, console=console(), auto_refresh=False) as live:
+        yield lambda picture: live.update(picture, refresh=True)
+
+
+def line(text: str) -> None:
+    """One plain line of result."""
+    print(text, flush=True)
+
+
+def note(text: str) -> None:
+    """Something to know besides the result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def as_json(value: Any) -> Any:
+    """Dataclasses as objects, enums as their values; the same names as in the code."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: as_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    return value
+
+
+def json_result(value: Any) -> None:
+    """One JSON document, indented for people."""
+    print(json.dumps(as_json(value), indent=2, ensure_ascii=False), flush=True)
+
+
+def json_line(value: Any) -> None:
+    """One JSON document on one line, for programs."""
+    print(json.dumps(as_json(value), ensure_ascii=False), flush=True)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before what costs money or kills. Raises UsageError when nobody can answer, or the answer is no."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"{question} Nobody can answer: standard input is no terminal.", next_step="Say yes beforehand with --yes."
+        )
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("Not confirmed; nothing was done.")
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[Callable[[str], None]]:
+    """Show on stderr what is waited for and since when. Call the yielded function on each look, with what is seen."""
+    wait = _TerminalWait(what) if sys.stderr.isatty() else _PlainWait(what)
+    try:
+        yield wait.saw
+    finally:
+        wait.close()
+
+
+class _PlainWait:
+    """A line at the start, and when something changed or a while has passed."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._seen = what, ""
+        self._since = self._told = time.monotonic()
+        note(f"waiting for {what}")
+
+    def saw(self, seen: str) -> None:
+        now = time.monotonic()
+        if seen != self._seen or now - self._told >= QUIET_REMINDER_S:
+            self._seen, self._told = seen, now
+            note(f"waiting for {self._what}: {seen} ({now - self._since:.0f} s)")
+
+    def close(self) -> None: ...
+
+
+class _TerminalWait:
+    """One line, rewritten."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._since = what, time.monotonic()
+        self.saw("")
+
+    def saw(self, seen: str) -> None:
+        elapsed = f"({time.monotonic() - self._since:.0f} s)"
+        text = " ".join(part for part in (f"waiting for {self._what}", f"· {seen}" if seen else "", elapsed) if part)
+        print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+
+# --- one way to spell each kind of value ------------------------------------------------------------------------
+
+
+def usd(amount: float) -> str:
+    """Cents, or as many digits as show something: ``$0.0042``."""
+    return f"${amount:,.2f}" if amount == 0 or abs(amount) >= 1 else f"${amount:.4f}"
+
+
+def seconds(amount: float) -> str:
+    """``0.8 s``, ``42 s``, ``3 min 05 s``, ``2 h 07 min``."""
+    if amount < 10:
+        return f"{amount:.1f} s"
+    if amount < 60:
+        return f"{amount:.0f} s"
+    minutes, rest = divmod(round(amount), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def clock(at: float) -> str:
+    """Local time of day."""
+    return datetime.fromtimestamp(at, tz=UTC).astimezone().strftime("%H:%M:%S")
+
+
+def rows(columns: Sequence[str], lines: Sequence[Sequence[str]], *, title: str = "") -> "RenderableType":
+    """A plain table: no frame, numbers to the right."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, title=title or None, title_justify="left", pad_edge=False, show_edge=False)
+    for index, column in enumerate(columns):
+        cells = [row[index] for row in lines]
+        right = bool(cells) and all(_is_numeric(cell) for cell in cells)
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    for row in lines:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def _is_numeric(cell: str) -> bool:
+    return cell.lstrip("$-+~").replace(",", "").split(" ")[0].rstrip("%").replace(".", "", 1).isdigit() or cell in (
+        "",
+        "-",
+    )

@@ -1,0 +1,135 @@
+"""A cluster and its run: at a glance, live while it trains, and as one line a step where there is no terminal."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from bamboo_trainer.plan import Plan
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from bamboo_cli import output
+from bamboo_cli.costs.ledger import usd
+from bamboo_cli.views.story import event_line
+
+if TYPE_CHECKING:
+    from bamboo_cli.coordinator.reader import ClusterStatus, NodeStatus, RunStatus, StepRow, StoryEvent
+
+STALE_HEARTBEAT_S = 10.0
+GONE = ("gone", "lost", "ended")
+
+
+def status(cluster: "ClusterStatus", now: float) -> RenderableType:
+    """Who is there, what runs, what it costs."""
+    parts: list[RenderableType] = [Text(line) for line in _headline(cluster, now)]
+    if cluster.run is not None:
+        parts += [Text(line) for line in run_lines(cluster.run)]
+    parts += [Text(_money(cluster)), Text(""), nodes_table(cluster, now)]
+    return Group(*parts)
+
+
+def live(cluster: "ClusterStatus", story: Sequence["StoryEvent"], now: float) -> RenderableType:
+    """The same while it changes, with a bar and the newest events below."""
+    parts: list[RenderableType] = [Text(line, style="bold") for line in _headline(cluster, now)[:1]]
+    parts += [Text(line) for line in _headline(cluster, now)[1:]]
+    if cluster.run is not None:
+        parts.append(ProgressBar(total=cluster.run.num_steps, completed=cluster.run.committed_steps, width=60))
+        parts += [Text(line) for line in run_lines(cluster.run)]
+    parts += [Text(_money(cluster)), Text(""), nodes_table(cluster, now), Text("")]
+    parts += [Text(event_line(event), style="dim", overflow="ellipsis", no_wrap=True) for event in story]
+    return Group(*parts)
+
+
+def nodes_table(cluster: "ClusterStatus", now: float) -> RenderableType:
+    """Those that are there; of the others, how many there were."""
+    there = present(cluster)
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for column in ("node", "state", "zone", "worker", "runs stage", "shadows"):
+        table.add_column(column, overflow="fold")
+    table.add_column("note", overflow="fold", style="dim")
+    for node in there:
+        table.add_row(*(Text(cell) for cell in _node_cells(node, cluster.plan, now)))
+    parts: list[RenderableType] = [table] if there else [Text("no node is there")]
+    if len(there) < len(cluster.nodes):
+        parts.append(Text(f"and {len(cluster.nodes) - len(there)} that are gone", style="dim"))
+    return Group(*parts)
+
+
+def present(cluster: "ClusterStatus") -> list["NodeStatus"]:
+    return [node for node in cluster.nodes if node.state not in GONE]
+
+
+def run_lines(run: "RunStatus") -> list[str]:
+    """The run in two or three lines."""
+    first = [f"run {run.run_id}: {run.state}", f"{run.committed_steps} of {run.num_steps} steps"]
+    if run.loss is not None:
+        first.append(f"loss {run.loss:.4f} (first {run.first_loss:.4f})" if run.first_loss else f"loss {run.loss:.4f}")
+    if run.samples_per_s is not None and run.ended_at is None:
+        first.append(f"{run.samples_per_s:.1f} samples/s")
+    lines = [" · ".join(first), " · ".join([*counts(run), f"paused {output.seconds(run.pause_s)} in all"])]
+    if run.reason:
+        lines.append(run.reason)
+    return lines
+
+
+def counts(run: "RunStatus") -> list[str]:
+    return [
+        _plural(run.preemptions, "preemption"),
+        _plural(run.failovers, "failover"),
+        _plural(run.reconfigurations, "reconfiguration"),
+        _plural(run.restores, "restore"),
+        f"{_plural(run.steps_rerun, 'step')} run again",
+    ]
+
+
+def step_line(row: "StepRow", num_steps: int) -> str:
+    """``step 41  loss 2.3456  lr 1.00e-03  0.21 s  76.2 samples/s``; steps count from 0 and are padded to line up."""
+    rate = f"  {row.num_samples / row.step_s:.1f} samples/s" if row.step_s > 0 else ""
+    number = str(row.step).rjust(len(str(num_steps - 1)))
+    return f"step {number}  loss {row.loss:.4f}  lr {row.learning_rate:.2e}  {row.step_s:.2f} s{rate}"
+
+
+def _headline(cluster: "ClusterStatus", now: float) -> list[str]:
+    coordinator = cluster.coordinator
+    if coordinator.alive:
+        silence = now - coordinator.heartbeat_at if coordinator.heartbeat_at is not None else 0.0
+        slow = f", silent for {output.seconds(silence)}" if silence > STALE_HEARTBEAT_S else ""
+        who = f"coordinator is process {coordinator.pid}{slow}"
+    else:
+        who = "no coordinator is running"
+    lines = [f"cluster {cluster.name} ({cluster.cluster_id}, {cluster.cloud}): {cluster.state} · {who}"]
+    if not coordinator.alive and cluster.state != "closed":
+        lines.append("Training goes on without it until a node is lost. `bamboo up` starts it again.")
+    return lines
+
+
+def _money(cluster: "ClusterStatus") -> str:
+    spot, on_demand = usd(cluster.spot_microusd), usd(cluster.on_demand_microusd)
+    saved = f", {1 - spot / on_demand:.0%} saved" if on_demand > 0 else ""
+    return f"cost {output.usd(spot)} so far; on demand {output.usd(on_demand)}{saved}"
+
+
+def _node_cells(node: "NodeStatus", plan: Plan | None, now: float) -> list[str]:
+    note = node.reason
+    if node.notice_deadline is not None:
+        note = f"will be taken in {max(0.0, node.notice_deadline - now):.0f} s" + (f"; {note}" if note else "")
+    return [
+        node.node_id,
+        node.state,
+        node.zone,
+        node.worker_state or "",
+        _stages(node.hosts, plan),
+        _stages(node.shadows, plan),
+        note,
+    ]
+
+
+def _stages(stages: Iterable[tuple[int, int]], plan: Plan | None) -> str:
+    """``1``; with several pipelines ``0/1`` (pipeline/stage)."""
+    several = plan is not None and plan.num_pipelines > 1
+    return ", ".join(f"{pipeline}/{stage}" if several else str(stage) for pipeline, stage in stages)
+
+
+def _plural(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

@@ -1,0 +1,102 @@
+"""Looking on while things happen: reads the state file again and again, and never changes anything."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bamboo_cli import output
+from bamboo_cli.coordinator.reader import read_events, read_status, read_steps
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from bamboo_cli.coordinator.reader import ClusterStatus, RunStatus, StoryEvent
+
+LIVE_POLL_S = 0.5
+PLAIN_POLL_S = 0.4
+STORY_LINES = 8
+
+
+def watch_cluster(path: Path) -> None:
+    """Show the cluster until Ctrl-C, or until it is closed."""
+    _look_on(path, ended=lambda cluster: cluster.state == "closed")
+
+
+def watch_run(path: Path, run_id: str, *, plain: bool = False, step_lines: int = 1) -> "RunStatus":
+    """Show the run until it has ended; returns how it is then.
+
+    A live view on a terminal; else, or with ``plain``, one line an event and one line every ``step_lines`` steps.
+    KeyboardInterrupt is the caller's.
+    """
+    from bamboo_cli.coordinator.reader import read_runs
+
+    if plain or not output.console().is_terminal:
+        _print_lines(path, run_id, step_lines)
+    else:
+        _look_on(path, ended=lambda cluster: _has_ended(cluster, run_id))
+    return next(run for run in read_runs(path) if run.run_id == run_id)
+
+
+def follow_events(path: Path, story: Sequence["StoryEvent"], *, node: str | None, run: str | None, json: bool) -> None:
+    """Print ``story`` and then whatever happens, until Ctrl-C."""
+    from bamboo_cli.views.story import event_line
+
+    last = 0
+    while True:
+        for event in story:
+            last = event.event_id
+            if json:
+                output.json_line(event)
+            else:
+                output.line(event_line(event))
+        time.sleep(PLAIN_POLL_S)
+        story = read_events(path, last, node=node, run=run)
+
+
+def _has_ended(cluster: "ClusterStatus", run_id: str) -> bool:
+    run = cluster.run
+    return run is not None and (run.run_id != run_id or run.ended_at is not None)
+
+
+def _look_on(path: Path, *, ended: Callable[["ClusterStatus"], bool]) -> None:
+    from bamboo_cli.views.cluster import live
+
+    story: deque[StoryEvent] = deque(maxlen=STORY_LINES)
+
+    def look() -> tuple["ClusterStatus", "RenderableType"]:
+        now = time.time()
+        cluster = read_status(path, now=now)
+        story.extend(read_events(path, story[-1].event_id if story else 0, limit=STORY_LINES))
+        return cluster, live(cluster, list(story), now)
+
+    cluster, picture = look()
+    with output.screen(picture) as show:
+        while not ended(cluster):
+            time.sleep(LIVE_POLL_S)
+            cluster, picture = look()
+            show(picture)
+
+
+def _print_lines(path: Path, run_id: str, step_lines: int) -> None:
+    """Events and steps as they come; a step that is run again is printed again."""
+    from bamboo_cli.views.cluster import step_line
+    from bamboo_cli.views.story import event_line
+
+    last_event, last_step, ended = 0, -1, False
+    while True:
+        cluster = read_status(path, now=time.time())
+        num_steps = cluster.run.num_steps if cluster.run is not None else 1
+        for event in read_events(path, last_event):
+            last_event = event.event_id
+            output.line(event_line(event))
+        for row in read_steps(path, run_id, last_step):
+            last_step = row.step
+            if row.step % step_lines == 0 or row.step == num_steps - 1:
+                output.line(step_line(row, num_steps))
+        if ended:
+            return
+        ended = _has_ended(cluster, run_id)  # and look once more, for what came in between
+        if not ended:
+            time.sleep(PLAIN_POLL_S)

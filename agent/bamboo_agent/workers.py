@@ -1,0 +1,243 @@
+"""The worker processes of this node: start, tell, stop, watch.
+
+A worker is a child in the agent's own process group with one end of a socket pair; it exits when that end closes. A
+worker id is used for one process only: asked again to start one that has ended, the agent does nothing, since
+``WorkerExited`` is on its way to the coordinator or has been told already.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from bamboo_trainer.control import (
+    Adopt,
+    Exit,
+    Prepared,
+    ToWorker,
+    WorkerBeat,
+    WorkerReady,
+    decode_from_worker,
+    encode,
+)
+from bamboo_trainer.plan import WorkerId
+
+from bamboo_agent.channel import LineChannel
+from bamboo_agent.messages import AgentMessage, WorkerExited, WorkerSaid, WorkerStarted, WorkerState
+
+log = logging.getLogger(__name__)
+
+GRACE_S = 5.0
+"""How long a worker that was asked to exit may take before it is killed."""
+DRAIN_S = 0.5
+"""How long what a dead worker has said may take to be read, should a child of its keep the socket open."""
+TAIL_BYTES = 8192
+LOG_LIMIT_BYTES = 16 << 20
+"""A longer worker.log is set aside (one old one is kept) when the next worker starts."""
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Worker:
+    worker_id: WorkerId
+    process: asyncio.subprocess.Process
+    channel: LineChannel
+    log_start: int
+    """Where this worker's own lines begin in worker.log."""
+    heard_at: float
+    ready: WorkerReady | None = None
+    run_id: str | None = None
+    generation: int = 0
+
+
+class Workers:
+    def __init__(
+        self,
+        *,
+        command: tuple[str, ...],
+        environment: dict[str, str],
+        log_path: Path,
+        say: Callable[[AgentMessage], None],
+    ) -> None:
+        """``environment`` is added to the agent's own; ``say`` takes what the coordinator is to hear, in order."""
+        self._command = command
+        self._environment = environment
+        self._log_path = log_path
+        self._say = say
+        self._alive: dict[WorkerId, _Worker] = {}
+        self._ended: set[WorkerId] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def states(self) -> tuple[WorkerState, ...]:
+        return tuple(
+            WorkerState(
+                worker_id=worker.worker_id,
+                ready=worker.ready is not None,
+                address=worker.ready.address if worker.ready else "",
+                port=worker.ready.port if worker.ready else 0,
+                run_id=worker.run_id,
+                generation=worker.generation,
+            )
+            for worker in self._alive.values()
+        )
+
+    def silence_s(self) -> dict[str, float]:
+        """Seconds since each worker was last heard."""
+        now = time.monotonic()
+        return {worker.worker_id: now - worker.heard_at for worker in self._alive.values()}
+
+    async def start(self, worker_id: WorkerId) -> None:
+        if worker_id in self._alive or worker_id in self._ended:
+            return
+        try:
+            worker = await self._spawn(worker_id)
+        except OSError as error:
+            log.error("worker %s could not be started with %s: %s", worker_id, self._command, error)
+            self._ended.add(worker_id)
+            self._say(WorkerExited(worker_id=worker_id, exit_code=127, log_tail=f"could not be started: {error}"))
+            return
+        self._alive[worker_id] = worker
+        log.info("worker %s started, process %d", worker_id, worker.process.pid)
+        self._say(WorkerStarted(worker_id=worker_id, pid=worker.process.pid))
+        self._begin(self._watch(worker))
+
+    def tell(self, worker_id: WorkerId, message: ToWorker) -> None:
+        worker = self._alive.get(worker_id)
+        if worker is None:
+            log.info("dropped %s for worker %s, which is not there", message.kind, worker_id)
+            return
+        if isinstance(message, Adopt):
+            worker.generation = message.plan.generation
+        worker.channel.write(encode(message))
+
+    def stop(self, worker_id: WorkerId, *, fence: bool, reason: str) -> None:
+        """At once with ``fence``; else the worker is asked, and killed when ``GRACE_S`` have passed."""
+        worker = self._alive.get(worker_id)
+        if worker is None:
+            return
+        log.info("worker %s is %s: %s", worker_id, "killed" if fence else "asked to exit", reason)
+        if fence:
+            _kill(worker)
+        else:
+            self._begin(self._end(worker))
+
+    async def end_all(self) -> None:
+        """Returns when no worker is left."""
+        for worker in list(self._alive.values()):
+            self._begin(self._end(worker))
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _spawn(self, worker_id: WorkerId) -> _Worker:
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs, self._open_log(worker_id) as output:
+                log_start = output.tell()
+                process = await asyncio.create_subprocess_exec(
+                    *self._command,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=(theirs.fileno(),),
+                    env=os.environ
+                    | self._environment
+                    | {"BAMBOO_CONTROL_FD": str(theirs.fileno()), "BAMBOO_WORKER_ID": worker_id},
+                    preexec_fn=_die_with_the_agent if _libc else None,
+                )
+        except OSError:
+            ours.close()
+            raise
+        return _Worker(
+            worker_id=worker_id,
+            process=process,
+            channel=LineChannel(ours),
+            log_start=log_start,
+            heard_at=time.monotonic(),
+        )
+
+    def _open_log(self, worker_id: WorkerId) -> BinaryIO:
+        with contextlib.suppress(FileNotFoundError):
+            if self._log_path.stat().st_size > LOG_LIMIT_BYTES:
+                self._log_path.replace(self._log_path.with_suffix(".log.1"))
+        output = self._log_path.open("ab", buffering=0)
+        output.write(f"--- worker {worker_id}\n".encode())
+        return cast(BinaryIO, output)
+
+    async def _watch(self, worker: _Worker) -> None:
+        """Lives as long as the worker. What it said last is relayed before its exit is."""
+        relay = self._begin(self._relay(worker))
+        exit_code = await worker.process.wait()
+        await asyncio.wait({relay}, timeout=DRAIN_S)
+        relay.cancel()
+        await asyncio.wait({relay})
+        await worker.channel.close()
+        del self._alive[worker.worker_id]
+        self._ended.add(worker.worker_id)
+        log.info("worker %s ended with exit code %d", worker.worker_id, exit_code)
+        tail = _tail(self._log_path, worker.log_start)
+        self._say(WorkerExited(worker_id=worker.worker_id, exit_code=exit_code, log_tail=tail))
+
+    async def _relay(self, worker: _Worker) -> None:
+        async for line in worker.channel.lines():
+            worker.heard_at = time.monotonic()
+            try:
+                message = decode_from_worker(line)
+            except ValueError as error:
+                log.error("worker %s said something unknown: %.200r (%.300s)", worker.worker_id, line, error)
+                continue
+            match message:
+                case WorkerBeat():
+                    continue
+                case WorkerReady():
+                    worker.ready = message
+                case Prepared(run_id=run_id):
+                    worker.run_id = run_id
+            self._say(WorkerSaid(worker_id=worker.worker_id, message=message))
+
+    async def _end(self, worker: _Worker) -> None:
+        worker.channel.write(encode(Exit()))
+        try:
+            await asyncio.wait_for(worker.process.wait(), GRACE_S)
+        except TimeoutError:
+            log.info("worker %s did not exit within %g s and is killed", worker.worker_id, GRACE_S)
+            _kill(worker)
+
+    def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _kill(worker: _Worker) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        worker.process.send_signal(signal.SIGKILL)
+
+
+def _die_with_the_agent() -> None:
+    """Runs in the child before exec. A stopped (SIGSTOP) worker does not see the control socket close; this ends it."""
+    assert _libc is not None
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _tail(path: Path, start: int) -> str:
+    """The last ``TAIL_BYTES`` of a log from ``start`` on, in whole lines."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(start, size - TAIL_BYTES))
+            text = file.read(TAIL_BYTES).decode(errors="replace")
+    except OSError as error:
+        return f"(no log: {error})"
+    return text if size - start <= TAIL_BYTES else text.partition("\n")[2]

@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from bamboo_agent.messages import AgentMessage, Join, ToAgent
 from bamboo_trainer.control import LayerSaved
-from bamboo_trainer.plan import NodeId
+from bamboo_trainer.plan import NodeId, Plan
 
 from bamboo_cli.coordinator.settings import RunSpec
 from bamboo_cli.providers.base import EndReason, Instance
@@ -286,6 +286,14 @@ class RecordStep:
     num_tokens: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordPlan:
+    """A new plan is in force."""
+
+    run_id: str
+    plan: Plan
+
+
 class StoryKind(StrEnum):
     """What a line of the story is about."""
 
@@ -344,6 +352,7 @@ Instruction = (
     | MarkCheckpoint
     | PruneCheckpoints
     | RecordStep
+    | RecordPlan
     | Tell
     | FinishRequest
     | StopCoordinator

@@ -1,0 +1,227 @@
+"""What the coordinator knows, one frozen value per stored row, and the codec between the two."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from bamboo_trainer.control import LayerCost, LayerSaved, Stopped, TrainingSpec
+from bamboo_trainer.plan import NodeId, Plan, StepSummary, WorkerId
+from pydantic import TypeAdapter
+
+from bamboo_cli.coordinator.events import Request
+from bamboo_cli.coordinator.settings import RunSpec
+from bamboo_cli.coordinator.states import NodeReason, NodeState, PauseKind, RunReason, RunState, WorkerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZoneMemory:
+    """When the zone last had no capacity, and last took a node from us. Seconds since the epoch."""
+
+    zone: str
+    short_at: float | None = None
+    took_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRequest:
+    request_id: int
+    request: Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    generation: int = 0
+    """The newest given out, in any run."""
+    num_named: int = 0
+    """Nodes n1 … n<num_named> have been named."""
+    zones: tuple[ZoneMemory, ...] = ()
+    run_id: str | None = None
+    """The newest run."""
+    closing: bool = False
+    closed: bool = False
+    last_request_id: int = 0
+    requests: tuple[OpenRequest, ...] = ()
+    num_taken: int = 0
+    """Nodes that the cloud has taken."""
+    node_seconds: float = 0.0
+    """Lived by nodes that have ended, from the joining of their agents; with ``num_taken``, the hazard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """The newest worker process of a node."""
+
+    worker_id: WorkerId
+    state: WorkerState
+    since: float
+    address: str = ""
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    node_id: NodeId
+    state: NodeState
+    reason: NodeReason = NodeReason.NONE
+    since: float
+    zone: str
+    token: str
+    num_creates: int = 0
+    asked: bool = False
+    """A create call is out."""
+    retry_at: float | None = None
+    """When the cloud is asked again."""
+    instance_id: str = ""
+    address: str = ""
+    joined_at: float | None = None
+    boot_id: str = ""
+    acknowledged: int = 0
+    """Envelopes of ``boot_id`` up to here are handled."""
+    incarnation: int = 0
+    """Of the newest worker."""
+    worker: Worker | None = None
+    num_crashes: int = 0
+    """Exits in a row of workers that never got prepared."""
+    restart_at: float = 0.0
+    """No new worker before then."""
+    leaving: bool = False
+    """Noticed or drained."""
+    deadline: float | None = None
+    taken: bool = False
+    """Counted as a preemption."""
+
+    @property
+    def number(self) -> int:
+        return int(self.node_id[1:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    worker_id: WorkerId
+    stopped: Stopped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Members were told to stop. ``generation``: of the plan (quiesce), or one of its own (halt)."""
+
+    kind: PauseKind
+    generation: int
+    since: float
+    reason: str
+    stops: tuple[Stop, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenLink:
+    reporter: WorkerId
+    peer: WorkerId
+    since: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distrusted:
+    """A shadow's copy of a layer that differs from its owner's."""
+
+    worker_id: WorkerId
+    layer: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What changes with decisions; what changes with every step is ``Progress``."""
+
+    spec: RunSpec
+    state: RunState = RunState.STARTING
+    since: float
+    reason: RunReason = RunReason.NONE
+    detail: str = ""
+    started_at: float
+    ended_at: float | None = None
+    stop_requested: bool = False
+    profiler: WorkerId | None = None
+    costs: tuple[LayerCost, ...] = ()
+    training: TrainingSpec | None = None
+    """``spec.training`` with ``checkpoint_every`` resolved."""
+    plan: Plan | None = None
+    base_generation: int = 0
+    """Of the boundary plan that ``plan`` is or descends from."""
+    settled: bool = False
+    """That boundary plan was adopted by all: every member holds its layers."""
+    adopted: tuple[WorkerId, ...] = ()
+    complete: tuple[WorkerId, ...] = ()
+    """Who said ``RunComplete``."""
+    pause: Pause | None = None
+    """Kept while waiting: who holds what."""
+    change_due_at: float | None = None
+    """When the reconfiguration that is wanted begins."""
+    broken: tuple[BrokenLink, ...] = ()
+    distrusted: tuple[Distrusted, ...] = ()
+    drills_done: tuple[int, ...] = ()
+    model_writer: WorkerId | None = None
+    model_url: str = ""
+    num_parameters: int = 0
+    weights_sha256: str = ""
+
+    @property
+    def run_id(self) -> str:
+        return self.spec.run_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    run_id: str
+    committed_step: int = -1
+    """The newest committed step; goes back at a restore."""
+    loss: float | None = None
+    first_loss: float | None = None
+    summary: StepSummary | None = None
+    """Of ``committed_step``, where known."""
+    num_samples: int = 0
+    """That count: a step that is run again counts once."""
+    num_tokens: int = 0
+    preemptions: int = 0
+    failovers: int = 0
+    reconfigurations: int = 0
+    restores: int = 0
+    steps_rerun: int = 0
+    pause_s: float = 0.0
+    last_commit_at: float | None = None
+    disturbed: bool = False
+    """By a loss or a reconfiguration since the last commit."""
+    step_seconds: tuple[float, ...] = ()
+    """Of the latest undisturbed steps."""
+    num_stale: int = 0
+    """Messages of older generations that were refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    run_id: str
+    listed: bool = False
+    complete: tuple[int, ...] = ()
+    """Steps, oldest first."""
+    unreadable: tuple[int, ...] = ()
+    saved: tuple[LayerSaved, ...] = ()
+    """Of checkpoints that lack layers or their marker."""
+    marking: tuple[int, ...] = ()
+    """Steps whose marker is being written."""
+
+
+Entity = Cluster | Node | Run | Progress | Checkpoints
+
+_ADAPTERS: dict[str, TypeAdapter[Any]] = {
+    "cluster": TypeAdapter(Cluster),
+    "node": TypeAdapter(Node),
+    "run": TypeAdapter(Run),
+    "progress": TypeAdapter(Progress),
+    "checkpoints": TypeAdapter(Checkpoints),
+}
+
+
+def encode_row(name: str, entity: Entity) -> str:
+    return _ADAPTERS[name.partition("/")[0]].dump_json(entity).decode()
+
+
+def decode_row(name: str, text: str) -> Any:
+    """Raises pydantic.ValidationError when the row was not written by ``encode_row``."""
+    return _ADAPTERS[name.partition("/")[0]].validate_json(text)

@@ -1,0 +1,24 @@
+"""``bamboo plan``"""
+
+from bamboo_cli.commands import options
+
+
+def command(job: options.Job, settings: options.Settings = None, json: options.Json = False) -> None:
+    """Show what a job would look like, and rent nothing.
+
+    Which node runs and shadows what, one step as a grid, the share of bubbles, the price per hour.
+
+    \b
+    Example:
+      bamboo plan job.yaml --set stages=4
+    """
+    from bamboo_cli import output
+    from bamboo_cli.job_file import load_job
+    from bamboo_cli.preview import preview
+    from bamboo_cli.views import plan as view
+
+    found = preview(load_job(job, settings or ()))
+    if json:
+        output.json_result(found)
+    else:
+        output.result(view.plan(found))

@@ -1,0 +1,56 @@
+"""Assembles the commands. The only place where an error becomes text and an exit code."""
+
+import sys
+import traceback
+
+import typer
+
+from bamboo_cli.commands import cost, demo, down, events, init, logs, plan, preempt, run, status, train, up
+from bamboo_cli.errors import BambooError
+
+EXIT_BUG = 3
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # plain help: importing rich would double the time it takes
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+@app.callback()
+def bamboo() -> None:
+    """Train large PyTorch models on spot instances, and lose no work when they are taken.
+
+    \b
+    First steps, without a cloud account:
+      bamboo demo              trains a small GPT while machines are taken away
+      bamboo init my-job       writes a job file and a recipe to start from
+      bamboo run my-job/job.yaml --yes
+    """
+
+
+for _command in (init, demo, plan, run, up, train, status, logs, events, cost, preempt, down):
+    app.command(_command.__name__.rpartition(".")[2])(_command.command)
+
+
+def main() -> None:
+    """The ``bamboo`` command. Exit codes: 0 done, 1 failed with a message, 2 wrong usage, 3 a bug in Bamboo."""
+    try:
+        app()
+    except BambooError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        if error.next_step:
+            print(f"{error.next_step}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception:  # noqa: BLE001 - the last stop: everything else has been translated, so this is a bug
+        traceback.print_exc()
+        print("\nThis is a bug in Bamboo. Please report it with the text above.", file=sys.stderr)
+        sys.exit(EXIT_BUG)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""What a job would look like on the nodes that it asks for, before anything is rented. Pure."""
+
+from dataclasses import dataclass
+
+from bamboo_trainer.dryrun import DryRun, Durations, dry_run, grid
+from bamboo_trainer.plan import Member, Mode, NodeId, Pipeline, Plan, PlanKind, StagePlan, WorkerId, split_microbatches
+from bamboo_trainer.redundancy import shadow_index
+
+from bamboo_cli.config import JobConfig, ZoneConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedNode:
+    node_id: NodeId
+    zone: str
+    pipeline_index: int | None
+    """None: a standby."""
+    stage_index: int | None
+    shadows_stage: int | None
+    spot_usd_per_hour: float
+    on_demand_usd_per_hour: float
+    schedule: str
+    """One step: a column per forward time, as ``dryrun.grid`` draws it."""
+    peak_activations: int
+    """Microbatches whose activations it holds at most at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    nodes: tuple[PlacedNode, ...]
+    num_pipelines: int
+    num_stages: int
+    num_microbatches: int
+    microbatch_size: int
+    mode: Mode
+    bubble_share: float
+    """Of the workers' time, were all stages even and a backward twice a forward."""
+    redundant_share: float | None
+    """Of the redundant forwards, what fits into the bubbles (all in eager mode). None: no redundancy."""
+    spot_usd_per_hour: float
+    on_demand_usd_per_hour: float
+    warnings: tuple[str, ...]
+
+
+def preview(job: JobConfig) -> Preview:
+    """Nodes cheapest zone first and spread over zones, stages even. Raises dryrun.DeadlockError."""
+    zones = _spread(job)
+    plan = _plan(job)
+    result = dry_run(plan, Durations.even(job.stages))
+    nodes = tuple(_placed(index, zone, plan, result) for index, zone in enumerate(zones))
+    return Preview(
+        nodes=nodes,
+        num_pipelines=job.pipelines,
+        num_stages=job.stages,
+        num_microbatches=job.num_microbatches,
+        microbatch_size=job.microbatch_size,
+        mode=job.redundancy,
+        bubble_share=result.bubble_share,
+        redundant_share=result.num_redundant / result.wanted_redundant if result.wanted_redundant else None,
+        spot_usd_per_hour=sum(node.spot_usd_per_hour for node in nodes),
+        on_demand_usd_per_hour=sum(node.on_demand_usd_per_hour for node in nodes),
+        warnings=tuple(_warnings(job)),
+    )
+
+
+def _warnings(job: JobConfig) -> list[str]:
+    found = []
+    if job.redundancy is Mode.OFF:
+        found.append("redundancy is off: every loss goes back to the newest checkpoint")
+    elif job.stages == 1:
+        found.append("with one stage nobody can shadow it: every loss goes back to the newest checkpoint")
+    if job.num_nodes == job.pipelines * job.stages:
+        found.append("no node stands by: after a loss a neighbour runs two stages until a new node has booted")
+    if not job.local.replace:
+        found.append("nodes that are taken are not replaced (local.replace: false)")
+    return found
+
+
+def _spread(job: JobConfig) -> list[ZoneConfig]:
+    """A zone per node: round the zones, cheapest first, as long as they have room."""
+    room = {zone.name: zone.capacity for zone in job.local.zones}
+    by_price = sorted(job.local.zones, key=lambda zone: zone.spot_usd_per_hour)
+    chosen: list[ZoneConfig] = []
+    while len(chosen) < job.num_nodes:
+        for zone in by_price:
+            if room[zone.name] and len(chosen) < job.num_nodes:
+                room[zone.name] -= 1
+                chosen.append(zone)
+    return chosen
+
+
+def _worker(pipeline_index: int, stage_index: int, num_stages: int) -> WorkerId:
+    return WorkerId(f"n{pipeline_index * num_stages + stage_index + 1}/1")
+
+
+def _plan(job: JobConfig) -> Plan:
+    def stage_plan(d: int, s: int) -> StagePlan:
+        shadow = None if job.redundancy is Mode.OFF else shadow_index(s, job.stages)
+        return StagePlan(
+            pipeline_index=d,
+            stage_index=s,
+            first_layer=s,
+            end_layer=s + 1,
+            host=_worker(d, s, job.stages),
+            shadow=None if shadow is None else _worker(d, shadow, job.stages),
+        )
+
+    parts = split_microbatches(job.num_microbatches, job.pipelines)
+    workers = [_worker(d, s, job.stages) for d in range(job.pipelines) for s in range(job.stages)]
+    return Plan(
+        generation=1,
+        kind=PlanKind.BOUNDARY,
+        first_step=0,
+        mode=job.redundancy,
+        pipelines=tuple(
+            Pipeline(
+                first_microbatch=part.start,
+                end_microbatch=part.stop,
+                stages=tuple(stage_plan(d, s) for s in range(job.stages)),
+            )
+            for d, part in enumerate(parts)
+        ),
+        members=tuple(Member(worker_id=w, node_id=NodeId(w.split("/")[0]), address="", port=0) for w in workers),
+    )
+
+
+def _placed(index: int, zone: ZoneConfig, plan: Plan, result: DryRun) -> PlacedNode:
+    node_id = NodeId(f"n{index + 1}")
+    member = next((member for member in plan.members if member.node_id == node_id), None)
+    hosted = plan.hosted_by(member.worker_id)[0] if member else None
+    shadowed = plan.shadowed_by(member.worker_id) if member else ()
+    return PlacedNode(
+        node_id=node_id,
+        zone=zone.name,
+        pipeline_index=hosted.pipeline_index if hosted else None,
+        stage_index=hosted.stage_index if hosted else None,
+        shadows_stage=shadowed[0].stage_index if shadowed else None,
+        spot_usd_per_hour=zone.spot_usd_per_hour,
+        on_demand_usd_per_hour=zone.on_demand_usd_per_hour,
+        schedule=grid(result)[member.worker_id] if member else "",
+        peak_activations=result.peak_activations[member.worker_id] if member else 0,
+    )

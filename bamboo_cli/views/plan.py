@@ -1,0 +1,75 @@
+"""What a job would look like."""
+
+from bamboo_trainer.dryrun import LEGEND
+from bamboo_trainer.plan import Mode
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bamboo_cli import output
+from bamboo_cli.preview import PlacedNode, Preview
+
+
+def plan(found: Preview) -> RenderableType:
+    """Placement, the schedule as a grid, bubbles, price per hour, and what to be aware of."""
+    parts: list[RenderableType] = [
+        Text(
+            f"{found.num_pipelines} × {found.num_stages} (pipelines × stages), "
+            f"{found.num_microbatches} microbatches of {found.microbatch_size} samples a step, redundancy {found.mode}"
+        ),
+        Text(""),
+        _placement(found),
+        Text(""),
+        *_schedule(found),
+        Text(""),
+        Text(f"bubbles: {found.bubble_share:.0%} of the time, if all stages take equally long{_redundant(found)}"),
+        Text(
+            f"price:   {output.usd(found.spot_usd_per_hour)} per hour on spot, "
+            f"{output.usd(found.on_demand_usd_per_hour)} on demand"
+        ),
+    ]
+    parts += [Text(f"note:    {warning}", style="yellow") for warning in found.warnings]
+    return Group(*parts)
+
+
+def _placement(found: Preview) -> RenderableType:
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    table.add_column("node")
+    table.add_column("zone", overflow="fold")
+    table.add_column("runs")
+    table.add_column("shadows")
+    table.add_column("activations", justify="right")
+    table.add_column("spot/h", justify="right")
+    for node in found.nodes:
+        table.add_row(
+            node.node_id,
+            node.zone,
+            _stage(found, node),
+            "" if node.shadows_stage is None else f"stage {node.shadows_stage}",
+            "" if node.stage_index is None else f"{node.peak_activations} × microbatch",
+            output.usd(node.spot_usd_per_hour),
+        )
+    return table
+
+
+def _stage(found: Preview, node: PlacedNode) -> str:
+    if node.stage_index is None:
+        return "(stands by)"
+    pipeline = f" of pipeline {node.pipeline_index}" if found.num_pipelines > 1 else ""
+    return f"stage {node.stage_index}{pipeline}"
+
+
+def _schedule(found: Preview) -> list[RenderableType]:
+    """The grid is never wrapped: what does not fit is cut off, with an ellipsis."""
+    working = [node for node in found.nodes if node.schedule]
+    width = max(len(node.node_id) for node in working)
+    lines = [f"{node.node_id.ljust(width)}  {node.schedule}" for node in working]
+    parts: list[RenderableType] = [Text(f"one step: {LEGEND}")]
+    return parts + [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
+
+
+def _redundant(found: Preview) -> str:
+    if found.redundant_share is None:
+        return ""
+    where = "are computed every step" if found.mode is Mode.EAGER else "fit into them"
+    return f"; {found.redundant_share:.0%} of the redundant forwards {where}"

@@ -78,6 +78,7 @@ class Executor:
         if plan.roll_forward is not None and plan.roll_forward.step == self.committed_step + 1 and self.plan:
             self._apply(plan.roll_forward)
         had_plan = self.plan is not None
+        self.stopped = True  # until the plan is in force: a restore may fail
         self.generation = plan.generation
         self.plan = plan
         self._routes = Routes(plan, self._compute.units)

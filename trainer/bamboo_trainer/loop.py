@@ -1,0 +1,178 @@
+"""The worker's loop: drains what arrived (peers, agent), does the most urgent action, waits when there is none.
+
+One thread computes; readers, senders, the beat and the checkpoint writer have threads of their own and only post into
+the inbox or write to the agent.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import Protocol
+
+from bamboo_trainer import control
+from bamboo_trainer.executor import Executor, Report, Send
+from bamboo_trainer.frames import Frame
+from bamboo_trainer.manifest import CheckpointError
+from bamboo_trainer.model_file import write_model
+from bamboo_trainer.plan import Member, Plan, WorkerId
+from bamboo_trainer.profile import measure_layers
+from bamboo_trainer.recipe import Recipe, RecipeError, load_recipe
+from bamboo_trainer.schedule import Action
+from bamboo_trainer.torch_compute import TorchCompute
+from bamboo_trainer.transport import FrameArrived, FromPeers, LinkDown, LinkUp
+
+log = logging.getLogger("bamboo.worker")
+
+Inbox = SimpleQueue[FromPeers | control.ToWorker]
+
+
+class Transport(Protocol):
+    def send(self, peer: WorkerId, frame: Frame) -> None: ...
+    def set_peers(self, members: tuple[Member, ...]) -> None: ...
+
+
+class ExecutorLike(Protocol):
+    """What the loop uses of ``Executor``; a drill wraps one."""
+
+    generation: int
+    stopped: bool
+
+    def adopt(self, plan: Plan) -> None: ...
+    def quiesce(self, generation: int) -> None: ...
+    def halt(self, generation: int) -> None: ...
+    def next(self) -> Action | None: ...
+    def perform(self, action: Action) -> None: ...
+    def receive(self, sender: WorkerId, frame: Frame) -> None: ...
+    def link_up(self, peer: WorkerId) -> None: ...
+
+
+MakeExecutor = Callable[[WorkerId, control.TrainingSpec, TorchCompute, Send, Report], ExecutorLike]
+
+
+class _Job:
+    """The run that this worker was prepared for."""
+
+    def __init__(self, spec: control.TrainingSpec, recipe: Recipe, compute: TorchCompute, executor: ExecutorLike):
+        self.spec, self.recipe, self.compute, self.executor = spec, recipe, compute, executor
+
+
+class WorkerLoop:
+    """``run`` returns when the agent says ``Exit``."""
+
+    def __init__(
+        self,
+        worker_id: WorkerId,
+        inbox: Inbox,
+        transport: Transport,
+        report: Report,
+        make_executor: MakeExecutor = Executor,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._worker_id = worker_id
+        self._inbox = inbox
+        self._transport = transport
+        self._tell_agent = report
+        self._make_executor = make_executor
+        self._clock = clock
+        self._last_commit_at = clock()
+        self._job: _Job | None = None
+
+    def run(self) -> None:
+        while True:
+            executor = self._job.executor if self._job else None
+            action = executor.next() if executor and self._inbox.empty() else None
+            if executor and action is not None:
+                executor.perform(action)
+                continue
+            item = self._inbox.get()
+            if isinstance(item, control.Exit):
+                break
+            self._take(item)
+        if self._job:
+            self._job.compute.close()
+
+    def _take(self, item: FromPeers | control.ToWorker) -> None:
+        job = self._job
+        match item:
+            case control.Prepare():
+                self._prepare(item)
+            case control.WriteModel() if job:
+                self._write_model(job, item)
+            case control.Adopt() if job:
+                self._adopt(job, item.plan)
+            case control.Quiesce() if job:
+                job.executor.quiesce(item.generation)
+            case control.Halt() if job:
+                job.executor.halt(item.generation)
+            case FrameArrived() if job:
+                job.executor.receive(item.peer, item.frame)
+            case LinkUp():
+                if job:
+                    job.executor.link_up(item.peer)
+                    self._tell_agent(control.PeerRestored(generation=job.executor.generation, peer=item.peer))
+            case LinkDown():
+                log.warning("link to %s ended: %s", item.peer, item.detail)
+                if job:
+                    generation = job.executor.generation
+                    self._tell_agent(control.PeerBroken(generation=generation, peer=item.peer, detail=item.detail))
+            case _:
+                log.warning("%s before a run was prepared: ignored", type(item).__name__)
+
+    def _prepare(self, item: control.Prepare) -> None:
+        """A run that is already prepared is not built again (a coordinator that was started anew asks twice)."""
+        spec = item.spec
+        try:
+            if self._job is None or self._job.spec.run_id != spec.run_id:
+                recipe = load_recipe(spec.recipe, spec.recipe_options)
+                if self._job:
+                    self._job.compute.close()
+                compute = TorchCompute(spec, recipe, self._tell_agent)
+                executor = self._make_executor(self._worker_id, spec, compute, self._transport.send, self._report)
+                self._job = _Job(spec, recipe, compute, executor)
+                log.info("prepared %s of run %s: %d layers", spec.recipe, spec.run_id, len(recipe.layers))
+            costs = measure_layers(spec, self._job.recipe) if item.profile else ()
+        except RecipeError as error:
+            log.warning("recipe: %s", error)
+            self._tell_agent(control.WorkerFailed(fault="recipe", detail=str(error)))
+            return
+        names = tuple(name for name, _ in self._job.recipe.layers)
+        self._tell_agent(control.Prepared(run_id=spec.run_id, layer_names=names, costs=costs))
+
+    def _adopt(self, job: _Job, plan: Plan) -> None:
+        log.info("plan %d (%s) from step %d: %s", plan.generation, plan.kind, plan.first_step, plan.reason)
+        is_member = self._worker_id in plan.worker_ids()
+        self._transport.set_peers(plan.members if is_member else ())
+        self._last_commit_at = self._clock()
+        try:
+            job.executor.adopt(plan)
+        except CheckpointError as error:
+            log.warning("restore: %s", error)
+            self._tell_agent(control.WorkerFailed(fault="checkpoint_unreadable", detail=str(error)))
+
+    def _report(self, message: control.FromWorker) -> None:
+        """Adds what needs the clock or the recipe to what the executor says."""
+        if isinstance(message, control.StepCommitted) and self._job:
+            now = self._clock()
+            recipe = self._job.recipe
+            message = replace(
+                message,
+                learning_rate=recipe.learning_rate(message.summary.step),
+                step_s=now - self._last_commit_at,
+                num_tokens=message.num_samples * recipe.tokens_per_sample,
+            )
+            self._last_commit_at = now
+        self._tell_agent(message)
+
+    def _write_model(self, job: _Job, item: control.WriteModel) -> None:
+        try:
+            num_parameters, digest = write_model(job.spec.checkpoint_url, item.checkpoint_step, item.url, job.recipe)
+        except (CheckpointError, OSError) as error:
+            self._tell_agent(control.WorkerFailed(fault="checkpoint_unreadable", detail=str(error)))
+            return
+        self._tell_agent(
+            control.ModelWritten(
+                checkpoint_step=item.checkpoint_step, url=item.url, num_parameters=num_parameters, weights_sha256=digest
+            )
+        )

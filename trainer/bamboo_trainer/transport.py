@@ -1,0 +1,244 @@
+"""Links between workers: one TCP connection a pair, a reader and a sender thread each, everything into one inbox.
+
+Of a pair, the worker with the smaller id dials; it dials again for as long as both are in the plan. A broken link is
+known at once (end of file); what was under way on it may be lost, and ``Executor.link_up`` makes up for that. Sockets
+are shut down from outside to unblock a thread that waits for a frozen peer.
+"""
+
+import hashlib
+import hmac
+import json
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from bamboo_trainer import framing
+from bamboo_trainer.frames import Frame
+from bamboo_trainer.plan import Member, WorkerId
+
+DIAL_TIMEOUT_S = 2.0
+DIAL_AGAIN_S = (0.02, 0.05, 0.1, 0.25, 0.5)
+_LENGTH = struct.Struct("!I")
+_HELLO_LIMIT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUp:
+    peer: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDown:
+    peer: WorkerId
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class FrameArrived:
+    peer: WorkerId
+    frame: Frame
+
+
+FromPeers = LinkUp | LinkDown | FrameArrived
+Post = Callable[[FromPeers], None]
+
+
+def proof(secret: str, worker_id: str) -> str:
+    """Shown when a link is opened; a stranger without the cluster's secret cannot make it."""
+    return hmac.new(secret.encode(), worker_id.encode(), hashlib.sha256).hexdigest()
+
+
+class Link:
+    """One live connection. ``closed_by_us`` links end in silence."""
+
+    def __init__(self, peer: WorkerId, connection: socket.socket, post: Post, on_end: Callable[["Link", str], None]):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.settimeout(None)
+        self.peer = peer
+        self._connection = connection
+        self._post = post
+        self._on_end = on_end
+        self._outgoing: SimpleQueue[Frame | None] = SimpleQueue()
+
+    def start(self) -> None:
+        threading.Thread(target=self._read, name=f"from {self.peer}", daemon=True).start()
+        threading.Thread(target=self._write, name=f"to {self.peer}", daemon=True).start()
+
+    def send(self, frame: Frame) -> None:
+        self._outgoing.put(frame)
+
+    def close(self) -> None:
+        self._outgoing.put(None)
+        try:
+            self._connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # already gone: that is what was wanted
+        self._connection.close()
+
+    def _write(self) -> None:
+        try:
+            while (frame := self._outgoing.get()) is not None:
+                for piece in framing.encode(frame):
+                    self._connection.sendall(piece)
+        except OSError as error:
+            self._on_end(self, f"sending: {error}")
+
+    def _read(self) -> None:
+        try:
+            while True:
+                facts, header, body = framing.decode_head(bytes(self._take(framing.HEAD.size)))
+                text, value_header, value = self._take(facts), self._take(header), self._take(body)
+                self._post(FrameArrived(self.peer, framing.decode(bytes(text), bytes(value_header), value)))
+        except (OSError, framing.FrameError) as error:
+            self._on_end(self, f"receiving: {error}")
+
+    def _take(self, length: int) -> bytearray:
+        buffer = bytearray(length)
+        view = memoryview(buffer)
+        while view:
+            received = self._connection.recv_into(view)
+            if received == 0:
+                raise ConnectionResetError("the peer closed the connection")
+            view = view[received:]
+        return buffer
+
+
+class SocketTransport:
+    """``post`` is called from many threads with what happens; ``send`` and ``set_peers`` from the worker's loop."""
+
+    def __init__(self, worker_id: WorkerId, address: str, secret: str, post: Post) -> None:
+        self.worker_id = worker_id
+        self._secret = secret
+        self._post = post
+        self._lock = threading.Lock()
+        self._links: dict[WorkerId, Link] = {}
+        self._wanted: dict[WorkerId, Member] = {}
+        self._dialling: set[WorkerId] = set()
+        self._listener = socket.create_server((address, 0), backlog=128)
+        self.address, self.port = address, int(self._listener.getsockname()[1])
+        threading.Thread(target=self._listen, name="listener", daemon=True).start()
+
+    def send(self, peer: WorkerId, frame: Frame) -> None:
+        """Never blocks. Without a link the frame is dropped."""
+        link = self._links.get(peer)
+        if link is not None:
+            link.send(frame)
+
+    def set_peers(self, members: Iterable[Member]) -> None:
+        """Keeps and makes links to these, closes the others."""
+        wanted = {member.worker_id: member for member in members if member.worker_id != self.worker_id}
+        with self._lock:
+            self._wanted = wanted
+            strangers = [self._links.pop(peer) for peer in list(self._links) if peer not in wanted]
+            to_dial = [m for m in wanted.values() if self._must_dial(m.worker_id)]
+            self._dialling |= {member.worker_id for member in to_dial}
+        for link in strangers:
+            link.close()
+        for member in to_dial:
+            threading.Thread(target=self._dial, args=(member,), name=f"dial {member.worker_id}", daemon=True).start()
+
+    def cut(self) -> None:
+        """Drop every link and neither make nor take any: what a network partition does to this worker."""
+        self._secret = ""
+        self.close()
+
+    def close(self) -> None:
+        self.set_peers(())
+        self._listener.close()
+
+    def _must_dial(self, peer: WorkerId) -> bool:
+        return self.worker_id < peer and peer not in self._links and peer not in self._dialling
+
+    def _dial(self, member: Member) -> None:
+        """Until there is a link or the peer is no longer wanted."""
+        attempt = 0
+        while self._wanted.get(member.worker_id) == member:
+            connection = self._connect(member)
+            if connection is not None:
+                with self._lock:
+                    self._dialling.discard(member.worker_id)
+                self._add_link(member.worker_id, connection)
+                return
+            time.sleep(DIAL_AGAIN_S[min(attempt, len(DIAL_AGAIN_S) - 1)])
+            attempt += 1
+        with self._lock:
+            self._dialling.discard(member.worker_id)
+            again = self._wanted.get(member.worker_id)
+        if again is not None:  # the peer came back into the plan while this thread was leaving
+            self.set_peers(list(self._wanted.values()))
+
+    def _connect(self, member: Member) -> socket.socket | None:
+        """None: not now. The dialler says who it is and waits for the other's word: a link is up on both sides or not."""
+        try:
+            connection = socket.create_connection((member.address, member.port), timeout=DIAL_TIMEOUT_S)
+        except OSError:
+            return None
+        try:
+            hello = json.dumps({"worker_id": self.worker_id, "proof": proof(self._secret, self.worker_id)}).encode()
+            connection.sendall(_LENGTH.pack(len(hello)) + hello)
+            if connection.recv(1) == b"+":
+                return connection
+        except OSError:
+            pass  # as good as refused; the caller tries again
+        connection.close()
+        return None
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            threading.Thread(target=self._welcome, args=(connection,), name="welcome", daemon=True).start()
+
+    def _welcome(self, connection: socket.socket) -> None:
+        peer = self._hear_hello(connection)
+        if peer is None:
+            connection.close()
+            return
+        self._add_link(peer, connection)
+
+    def _hear_hello(self, connection: socket.socket) -> WorkerId | None:
+        """The peer's id; None for a stranger."""
+        try:
+            connection.settimeout(DIAL_TIMEOUT_S)
+            (length,) = _LENGTH.unpack(connection.recv(_LENGTH.size, socket.MSG_WAITALL))
+            if length > _HELLO_LIMIT:
+                return None
+            hello = json.loads(connection.recv(length, socket.MSG_WAITALL))
+            peer = hello["worker_id"]
+            if not hmac.compare_digest(hello["proof"], proof(self._secret, peer)):
+                return None
+            connection.sendall(b"+")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
+            return None
+        return WorkerId(peer)
+
+    def _add_link(self, peer: WorkerId, connection: socket.socket) -> None:
+        link = Link(peer, connection, self._post, self._link_ended)
+        with self._lock:
+            old = self._links.get(peer)
+            self._links[peer] = link
+        if old is not None:
+            old.close()
+        self._post(LinkUp(peer))
+        link.start()
+
+    def _link_ended(self, link: Link, detail: str) -> None:
+        with self._lock:
+            if self._links.get(link.peer) is not link:
+                return  # closed by us, or the other thread of the link was first
+            del self._links[link.peer]
+            member = self._wanted.get(link.peer)
+            dial = member is not None and self._must_dial(link.peer)
+            if dial:
+                self._dialling.add(link.peer)
+        link.close()
+        if member is not None:
+            self._post(LinkDown(link.peer, detail))
+            if dial:
+                self._dial(member)

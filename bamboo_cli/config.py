@@ -66,7 +66,7 @@ class LocalCloudConfig(_Section):
     )
     preemption_seed: int = Field(0, description="Seed of those preemptions.")
     notice_s: float = Field(
-        10.0, ge=0, description="Seconds of warning before a noticed preemption (AWS: up to 120, GCP: 30)."
+        10.0, ge=0, description="Seconds of warning before a preemption (AWS: up to 120, GCP: 30); 0: none."
     )
     replace: bool = Field(True, description="Whether a node that was taken is replaced by a new one.")
 

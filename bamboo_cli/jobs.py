@@ -5,6 +5,7 @@ from bamboo_trainer.plan import NodeId
 
 from bamboo_cli.config import DrillConfig, JobConfig
 from bamboo_cli.coordinator.settings import ClusterConfig, Drill, RunSpec
+from bamboo_cli.providers.local import LocalConfig, LocalZone
 
 AUTO = 0
 """``TrainingSpec.checkpoint_every`` that the coordinator resolves when the layers have been measured."""
@@ -19,6 +20,19 @@ def cluster_config(job: JobConfig, cluster_id: str) -> ClusterConfig:
         replace=job.local.replace,
         lease_s=job.lease_s,
         beat_s=min(1.0, job.lease_s / 5),  # several beats fit into a lease, so that one late beat is no loss
+    )
+
+
+def local_config(job: JobConfig) -> LocalConfig:
+    local = job.local
+    return LocalConfig(
+        zones=tuple(LocalZone(**zone.model_dump()) for zone in local.zones),
+        instance_type=local.instance_type,
+        boot_delay_s=local.boot_delay_s,
+        preemptions_per_hour=local.preemptions_per_hour,
+        preemption_seed=local.preemption_seed,
+        notice_s=local.notice_s or None,
+        notice_poll_s=min(1.0, local.notice_s / 10) if local.notice_s else 1.0,
     )
 
 

@@ -1,0 +1,108 @@
+"""A run from the outside: ask for it, look on until it has ended, sum it up."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bamboo_cli import clusters, output
+from bamboo_cli.errors import RunFailedError
+
+if TYPE_CHECKING:
+    from bamboo_cli.config import JobConfig
+    from bamboo_cli.coordinator.reader import RunStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """What is printed at the end, as text and as JSON. Money in dollars, up to the end of the run."""
+
+    run_id: str
+    state: str
+    reason: str
+    steps: int
+    """Committed."""
+    samples: int
+    first_loss: float | None
+    final_loss: float | None
+    weights_sha256: str | None
+    """Of all parameters in layer order: equal bits give equal digests."""
+    preemptions: int
+    failovers: int
+    reconfigurations: int
+    restores: int
+    steps_rerun: int
+    pause_s: float
+    wall_s: float
+    cost_usd: float
+    on_demand_usd: float
+    checkpoint_step: int | None
+    checkpoint_url: str
+    model_url: str | None
+
+    @property
+    def done(self) -> bool:
+        return self.state == "done"
+
+
+def start_run(path: Path, job: "JobConfig", job_text: str) -> str:
+    """The id of a new run on the cluster of ``path``. Raises RefusedError (another run is on), StateError."""
+    from bamboo_cli.coordinator.store import RequestKind
+
+    payload = {"job_text": job_text, "job": job.model_dump(mode="json")}
+    return clusters.ask(path, RequestKind.TRAIN, payload, what="the coordinator to take the run")
+
+
+def summarise(path: Path, run: "RunStatus") -> RunSummary:
+    """Raises StateError."""
+    from bamboo_cli.bills import read_run_bill
+    from bamboo_cli.costs.ledger import usd
+
+    now = time.time()
+    spent = read_run_bill(path, run.run_id, now=now).amount
+    return RunSummary(
+        run_id=run.run_id,
+        state=run.state,
+        reason=run.reason,
+        steps=run.committed_steps,
+        samples=run.num_samples,
+        first_loss=run.first_loss,
+        final_loss=run.loss,
+        weights_sha256=run.weights_sha256,
+        preemptions=run.preemptions,
+        failovers=run.failovers,
+        reconfigurations=run.reconfigurations,
+        restores=run.restores,
+        steps_rerun=run.steps_rerun,
+        pause_s=run.pause_s,
+        wall_s=(run.ended_at or now) - run.started_at,
+        cost_usd=usd(spent.spot_microusd),
+        on_demand_usd=usd(spent.on_demand_microusd),
+        checkpoint_step=run.checkpoint_step,
+        checkpoint_url=str(run.spec["checkpoint_url"]),
+        model_url=run.model_url,
+    )
+
+
+def check_done(summary: RunSummary, path: Path) -> None:
+    """Raises RunFailedError for a run that did not end well, with what can be gone on from."""
+    if summary.done:
+        return
+    saved = (
+        f"The newest complete checkpoint is of step {summary.checkpoint_step}, in {summary.checkpoint_url}."
+        if summary.checkpoint_step is not None
+        else "There is no complete checkpoint."
+    )
+    raise RunFailedError(
+        f"run {summary.run_id} {summary.state} after {summary.steps} steps: {summary.reason or 'no reason is known'}",
+        next_step=f"{saved} `bamboo events --cluster {path.parent.name}` tells the story, `bamboo logs` the details.",
+    )
+
+
+def tell_detached(path: Path, run_id: str) -> None:
+    """After Ctrl-C: nothing was stopped."""
+    name = path.parent.name
+    output.note(
+        f"\nDetached; run {run_id} goes on. Look again with `bamboo status --watch --cluster {name}`; "
+        f"stop it and give everything back with `bamboo down --cluster {name}`."
+    )

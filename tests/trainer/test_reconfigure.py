@@ -1,0 +1,172 @@
+"""The planner for step boundaries: its rules as properties over many clusters, its choices as examples."""
+
+from bamboo_trainer.plan import Mode, NodeId, Plan, PlanKind, WorkerId, check_plan
+from bamboo_trainer.reconfigure import Candidate, Shape, Wanted, choose_shape, plan_boundary
+from bamboo_trainer.redundancy import fail_over, is_fully_shadowed
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def want(
+    num_pipelines: int = 1, num_stages: int = 2, num_layers: int = 6, mode: Mode = Mode.BUBBLE, microbatches: int = 4
+) -> Wanted:
+    return Wanted(
+        num_pipelines=num_pipelines,
+        num_stages=num_stages,
+        mode=mode,
+        num_microbatches=microbatches,
+        costs_s=(1.0,) * num_layers,
+        parameter_bytes=(100,) * num_layers,
+    )
+
+
+def worker(number: int, layers: tuple[int, ...] = (), zone: str = "a", leaving: bool = False) -> Candidate:
+    return Candidate(
+        worker_id=WorkerId(f"n{number}/1"),
+        node_id=NodeId(f"n{number}"),
+        zone=zone,
+        address=f"127.0.0.{number}",
+        port=1000 + number,
+        layers=frozenset(layers),
+        leaving=leaving,
+    )
+
+
+def plan_of(candidates: list[Candidate], wanted: Wanted) -> Plan:
+    return plan_boundary(generation=5, first_step=8, candidates=candidates, wanted=wanted, reason="because")
+
+
+wanteds = st.builds(
+    want,
+    num_pipelines=st.integers(1, 3),
+    num_stages=st.integers(1, 4),
+    num_layers=st.integers(1, 9),
+    mode=st.sampled_from(Mode),
+    microbatches=st.integers(1, 6),
+)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[list[Candidate], Wanted]:
+    wanted = draw(wanteds)
+    num_workers = draw(st.integers(1, 10))
+    held = st.sets(st.integers(0, wanted.num_layers - 1))
+    candidates = [
+        worker(i, tuple(draw(held)), draw(st.sampled_from("abc")), leaving=i > 1 and draw(st.booleans()))
+        for i in range(1, num_workers + 1)
+    ]
+    return candidates, wanted
+
+
+@given(clusters())
+def test_a_plan_obeys_the_rules_that_every_executor_relies_on(cluster: tuple[list[Candidate], Wanted]) -> None:
+    candidates, wanted = cluster
+    plan = plan_of(candidates, wanted)
+    check_plan(plan)
+    assert plan.kind is PlanKind.BOUNDARY
+    assert plan.num_microbatches == wanted.num_microbatches
+    assert plan.num_layers == wanted.num_layers
+    hosts = [stage.host for stage in plan.stages()]
+    assert len(set(hosts)) == len(hosts), "a worker hosts one stage"
+    assert len({m.node_id for m in plan.members}) == len(plan.members), "one worker a node"
+
+
+@given(clusters())
+def test_after_its_fetches_each_member_holds_exactly_what_it_needs(cluster: tuple[list[Candidate], Wanted]) -> None:
+    candidates, wanted = cluster
+    plan = plan_of(candidates, wanted)
+    held = {c.worker_id: c.layers for c in candidates}
+    fetched: dict[WorkerId, set[int]] = {c.worker_id: set() for c in candidates}
+    for fetch in plan.fetches:
+        assert fetch.layer not in held[fetch.worker_id], "nobody fetches what it holds"
+        holders = [c.worker_id for c in candidates if fetch.layer in c.layers]
+        assert (fetch.source in holders) if holders else (fetch.source is None)
+        assert fetch.source is None or fetch.source in plan.worker_ids(), "a source can be reached"
+        fetched[fetch.worker_id].add(fetch.layer)
+    for worker_id in plan.worker_ids():
+        assert set(plan.layers_of(worker_id)) <= held[worker_id] | fetched[worker_id]
+    assert len(plan.fetches) == sum(map(len, fetched.values())), "no layer is fetched twice"
+
+
+@given(clusters())
+def test_who_is_leaving_gets_no_stage(cluster: tuple[list[Candidate], Wanted]) -> None:
+    candidates, wanted = cluster
+    plan = plan_of(candidates, wanted)
+    for candidate in candidates:
+        if candidate.leaving:
+            assert not plan.layers_of(candidate.worker_id)
+
+
+@given(clusters())
+def test_with_redundancy_and_two_workers_any_one_loss_is_survived(cluster: tuple[list[Candidate], Wanted]) -> None:
+    candidates, wanted = cluster
+    plan = plan_of(candidates, wanted)
+    if wanted.is_redundant and sum(not c.leaving for c in candidates) >= 2:
+        assert is_fully_shadowed(plan)
+        for worker_id in plan.worker_ids():
+            assert fail_over(plan, {worker_id}, 6) is not None
+    elif not wanted.is_redundant:
+        assert all(stage.shadow is None for stage in plan.stages())
+
+
+@given(st.integers(1, 12), wanteds)
+def test_the_number_of_pipelines_is_kept_as_long_as_it_can_be(num_workers: int, wanted: Wanted) -> None:
+    shape = choose_shape(num_workers, wanted)
+    assert 1 <= shape.num_hosts <= num_workers
+    each = 2 if wanted.is_redundant else 1
+    if num_workers >= each * wanted.num_pipelines and wanted.num_microbatches >= wanted.num_pipelines:
+        assert shape.num_pipelines == wanted.num_pipelines
+
+
+def test_shapes_that_the_number_of_workers_gives() -> None:
+    two_by_two = want(2, 2)
+    assert choose_shape(5, two_by_two) == Shape(num_pipelines=2, num_stages=2)
+    assert choose_shape(4, two_by_two) == Shape(num_pipelines=2, num_stages=2)
+    assert choose_shape(3, two_by_two) == Shape(num_pipelines=1, num_stages=2)
+    assert choose_shape(1, two_by_two) == Shape(num_pipelines=1, num_stages=1)
+    assert choose_shape(5, want(2, 3)) == Shape(num_pipelines=2, num_stages=2)
+    assert choose_shape(3, want(2, 2, mode=Mode.OFF)) == Shape(num_pipelines=2, num_stages=1)
+    assert choose_shape(2, want(2, 1)) == Shape(num_pipelines=2, num_stages=1)
+
+
+def test_workers_stay_on_the_layers_that_they_hold() -> None:
+    # given three stages, of which the second host is gone and its layers are shadowed by the first
+    first, third = worker(1, (0, 1, 2, 3)), worker(3, (4, 5, 0, 1))
+    # when a standby takes part
+    plan = plan_of([worker(2), third, first], want(num_stages=3))
+    # then nobody else moves
+    assert [stage.host for stage in plan.stages()] == ["n1/1", "n2/1", "n3/1"]
+    assert {(f.worker_id, f.layer, f.source) for f in plan.fetches} == {
+        ("n2/1", 2, "n1/1"),
+        ("n2/1", 3, "n1/1"),
+        ("n2/1", 4, "n3/1"),
+        ("n2/1", 5, "n3/1"),
+    }
+
+
+def test_neighbours_sit_in_different_zones_where_that_is_free() -> None:
+    candidates = [worker(1, zone="a"), worker(2, zone="a"), worker(3, zone="b"), worker(4, zone="b")]
+    plan = plan_of(candidates, want(num_stages=4))
+    zone = {c.worker_id: c.zone for c in candidates}
+    zones = [zone[stage.host] for stage in plan.stages()]
+    assert all(zones[s] != zones[s - 1] for s in range(4))
+
+
+def test_a_leaving_node_that_alone_holds_a_layer_stays_a_member_to_hand_it_over() -> None:
+    plan = plan_of([worker(1), worker(2), worker(3, tuple(range(6)), leaving=True)], want())
+    assert "n3/1" in plan.worker_ids()
+    assert not plan.layers_of(WorkerId("n3/1"))
+    assert {f.source for f in plan.fetches} == {"n3/1"}
+
+
+def test_a_layer_is_asked_of_a_holder_in_the_same_zone_first() -> None:
+    candidates = [worker(1, (0, 1, 2), "a"), worker(2, (0, 1, 2), "b"), worker(3, (), "b")]
+    plan = plan_of(candidates, want(num_stages=3, num_layers=3))
+    (target,) = {f.worker_id for f in plan.fetches}
+    assert target == "n3/1"
+    assert {f.source for f in plan.fetches} == {"n2/1"}
+
+
+def test_the_plan_says_why_in_one_sentence() -> None:
+    plan = plan_of([worker(1), worker(2), worker(3)], want())
+    assert plan.reason == "because; 3 workers for 1 x 2 stages, 1 standby"

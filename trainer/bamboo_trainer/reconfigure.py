@@ -1,0 +1,252 @@
+"""The plan for a step boundary, decided purely: how many pipelines and stages, who runs what, who fetches what.
+
+Rules, in this order. Keep the number of pipelines, since the final bits depend on it, as long as every pipeline can
+have two workers (one, where nothing is shadowed). Then as many stages as there are workers for. Workers stay on layers
+that they hold, so the fewest bytes travel; where that leaves a choice, neighbours of a pipeline sit in different zones.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+from bamboo_trainer.plan import (
+    Fetch,
+    Member,
+    Mode,
+    NodeId,
+    Pipeline,
+    Plan,
+    PlanKind,
+    StagePlan,
+    StepSummary,
+    WorkerId,
+    split_microbatches,
+)
+from bamboo_trainer.redundancy import shadow_index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A prepared worker. ``layers``: those that it holds as they are after step ``first_step - 1``."""
+
+    worker_id: WorkerId
+    node_id: NodeId
+    zone: str
+    address: str
+    port: int
+    layers: frozenset[int] = frozenset()
+    leaving: bool = False
+    """Gets no stage; may still be asked for layers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the run asks for, and what was measured of it."""
+
+    num_pipelines: int
+    num_stages: int
+    mode: Mode
+    num_microbatches: int
+    costs_s: tuple[float, ...]
+    """Per layer: forward and backward of one microbatch."""
+    parameter_bytes: tuple[int, ...]
+    """Per layer."""
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.costs_s)
+
+    @property
+    def is_redundant(self) -> bool:
+        """A shadow sits on the preceding stage, so it takes two stages to have one."""
+        return self.mode is not Mode.OFF and min(self.num_stages, self.num_layers) >= 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    num_pipelines: int
+    num_stages: int
+
+    @property
+    def num_hosts(self) -> int:
+        return self.num_pipelines * self.num_stages
+
+
+def choose_shape(num_workers: int, wanted: Wanted) -> Shape:
+    """Raises ValueError when there is no worker."""
+    if num_workers < 1:
+        raise ValueError("no worker to plan with")
+    feedable = num_workers // 2 if wanted.is_redundant and num_workers >= 2 else num_workers
+    num_pipelines = min(wanted.num_pipelines, feedable, wanted.num_microbatches)
+    num_stages = min(wanted.num_stages, num_workers // num_pipelines, wanted.num_layers)
+    return Shape(num_pipelines=num_pipelines, num_stages=num_stages)
+
+
+def plan_boundary(
+    *,
+    generation: int,
+    first_step: int,
+    candidates: Sequence[Candidate],
+    wanted: Wanted,
+    checkpoint_step: int | None = None,
+    roll_forward: StepSummary | None = None,
+    reason: str = "",
+) -> Plan:
+    """The plan from ``first_step`` on. Layers that no candidate holds come from ``checkpoint_step``, or from the seed.
+
+    One candidate a node; those that are leaving get no stage. Raises ValueError when all are leaving.
+    """
+    staying = [c for c in candidates if not c.leaving]
+    shape = choose_shape(len(staying), wanted)
+    layers = cut(wanted.costs_s, shape.num_stages)
+    hosts = _place(staying, shape, layers, wanted.parameter_bytes)
+    pipelines = _pipelines(hosts, shape, layers, wanted)
+    fetches = _fetches(pipelines, hosts, candidates)
+    sources = {fetch.source for fetch in fetches}
+    members = hosts + [c for c in candidates if c.worker_id in sources and c not in hosts]
+    return Plan(
+        generation=generation,
+        kind=PlanKind.BOUNDARY,
+        first_step=first_step,
+        mode=wanted.mode,
+        pipelines=pipelines,
+        members=tuple(
+            Member(worker_id=c.worker_id, node_id=c.node_id, address=c.address, port=c.port) for c in members
+        ),
+        fetches=fetches,
+        checkpoint_step=checkpoint_step,
+        roll_forward=roll_forward,
+        reason=_explain(shape, len(staying), wanted, fetches, reason),
+    )
+
+
+def cut(costs_s: Sequence[float], num_stages: int) -> tuple[range, ...]:  # until bamboo_trainer.partition is there
+    bounds = [len(costs_s) * s // num_stages for s in range(num_stages + 1)]
+    return tuple(range(a, b) for a, b in pairwise(bounds))
+
+
+def _place(
+    staying: list[Candidate], shape: Shape, layers: Sequence[range], parameter_bytes: Sequence[int]
+) -> list[Candidate]:
+    """A host for each stage, pipeline after pipeline: greedy by bytes at hand, then swaps while they help."""
+    slots = [_layers_at(index % shape.num_stages, layers) for index in range(shape.num_hosts)]
+    at_hand = {
+        (c.worker_id, s): sum(max(1, parameter_bytes[x]) for x in _layers_at(s, layers) & c.layers)
+        for c in staying
+        for s in range(shape.num_stages)
+    }
+    order: list[Candidate | None] = [None] * len(slots)
+    free = list(staying)
+    by_gain = sorted(
+        ((c, i) for c in staying for i in range(len(slots))), key=lambda x: -at_hand[x[0].worker_id, x[1] % len(layers)]
+    )
+    for candidate, index in by_gain:
+        if order[index] is None and candidate in free:
+            order[index] = candidate
+            free.remove(candidate)
+    row = [c for c in order if c is not None] + free
+    return _improve(row, len(slots), shape.num_stages, at_hand)[: len(slots)]
+
+
+def _improve(
+    row: list[Candidate], num_slots: int, num_stages: int, at_hand: dict[tuple[WorkerId, int], int]
+) -> list[Candidate]:
+    """Hill climbing by swaps. ``row``: the hosts in slot order, then the standbys."""
+
+    def cost(places: list[Candidate]) -> tuple[int, int]:
+        gained = sum(at_hand[places[i].worker_id, i % num_stages] for i in range(num_slots))
+        return -gained, _shared_zones(places[:num_slots], num_stages)
+
+    best = cost(row)
+    improved = True
+    while improved:
+        improved = False
+        for i, j in combinations(range(len(row)), 2):
+            if i >= num_slots:
+                break
+            row[i], row[j] = row[j], row[i]
+            found = cost(row)
+            if found < best:
+                best, improved = found, True
+            else:
+                row[i], row[j] = row[j], row[i]
+    return row
+
+
+def _layers_at(stage_index: int, layers: Sequence[range]) -> frozenset[int]:
+    """What the host of the stage holds: its own layers, and those of its successor, which it shadows."""
+    num_stages = len(layers)
+    shadowed = [x for s in range(num_stages) if shadow_index(s, num_stages) == stage_index for x in layers[s]]
+    return frozenset(layers[stage_index]) | frozenset(shadowed)
+
+
+def _shared_zones(hosts: Sequence[Candidate], num_stages: int) -> int:
+    """Pairs of neighbours in a pipeline, the ends included, that sit in one zone."""
+    pairs = 0
+    for start in range(0, len(hosts), num_stages):
+        zones = [c.zone for c in hosts[start : start + num_stages]]
+        pairs += sum(zones[s] == zones[s - 1] for s in range(num_stages)) if num_stages > 1 else 0
+    return pairs
+
+
+def _pipelines(
+    hosts: Sequence[Candidate], shape: Shape, layers: Sequence[range], wanted: Wanted
+) -> tuple[Pipeline, ...]:
+    pipelines = []
+    for d, microbatches in enumerate(split_microbatches(wanted.num_microbatches, shape.num_pipelines)):
+        row = hosts[d * shape.num_stages : (d + 1) * shape.num_stages]
+        stages = []
+        for s, stage_layers in enumerate(layers):
+            shadow = shadow_index(s, shape.num_stages) if wanted.is_redundant else None
+            stages.append(
+                StagePlan(
+                    pipeline_index=d,
+                    stage_index=s,
+                    first_layer=stage_layers.start,
+                    end_layer=stage_layers.stop,
+                    host=row[s].worker_id,
+                    shadow=None if shadow is None else row[shadow].worker_id,
+                )
+            )
+        pipelines.append(
+            Pipeline(first_microbatch=microbatches.start, end_microbatch=microbatches.stop, stages=tuple(stages))
+        )
+    return tuple(pipelines)
+
+
+def _fetches(
+    pipelines: Sequence[Pipeline], hosts: Sequence[Candidate], candidates: Sequence[Candidate]
+) -> tuple[Fetch, ...]:
+    """From a member rather than a stranger, from the same zone rather than afar, from whoever has been asked least."""
+    asked: Counter[WorkerId] = Counter()
+    fetches = []
+    for worker in hosts:
+        stages = [s for p in pipelines for s in p.stages if worker.worker_id in (s.host, s.shadow)]
+        for layer in sorted({x for stage in stages for x in stage.layers} - worker.layers):
+            holders = [c for c in candidates if layer in c.layers]
+            rank = {
+                c.worker_id: (c not in hosts, c.leaving, c.zone != worker.zone, asked[c.worker_id]) for c in holders
+            }
+            source = min(rank, key=lambda w: (rank[w], w), default=None)
+            if source is not None:
+                asked[source] += 1
+            fetches.append(Fetch(worker_id=worker.worker_id, layer=layer, source=source))
+    return tuple(fetches)
+
+
+def _explain(shape: Shape, num_workers: int, wanted: Wanted, fetches: Sequence[Fetch], reason: str) -> str:
+    spare = num_workers - shape.num_hosts
+    moved = len({fetch.layer for fetch in fetches if fetch.source is not None})
+    text = f"{_count(num_workers, 'worker')} for {shape.num_pipelines} x {shape.num_stages} stages"
+    if (shape.num_pipelines, shape.num_stages) != (wanted.num_pipelines, wanted.num_stages):
+        text += f" ({wanted.num_pipelines} x {wanted.num_stages} wanted)"
+    if spare:
+        text += f", {_count(spare, 'standby')}"
+    if moved:
+        text += f", {_count(moved, 'layer')} on the move"
+    return f"{reason}; {text}" if reason else text
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,313 @@
+"""The local cloud: does what ``model.due`` says is due, and what the API asks. One lock, one state file."""
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import psutil
+from pydantic import TypeAdapter
+
+from bamboo_cli.errors import CapacityError, CloudError, InstanceGoneError
+from bamboo_cli.providers.base import Instance
+from bamboo_cli.providers.local_cloud import processes, store
+from bamboo_cli.providers.local_cloud.metadata import MetadataEndpoint
+from bamboo_cli.providers.local_cloud.model import CloudState, Due, Rented, Request, due, loopback_address
+from bamboo_cli.providers.local_cloud.processes import CLUSTER_VARIABLE, INSTANCE_VARIABLE
+
+log = logging.getLogger(__name__)
+
+FORGET_S = 24 * 3600.0
+"""An ended instance is listed at least that long, and its logs are kept."""
+_CONFIG_FILE: TypeAdapter[dict[str, object]] = TypeAdapter(dict[str, object])
+
+
+class CloudClosed(Exception):
+    """The daemon is on its way out: whoever asks has to start another."""
+
+
+class LocalCloud:
+    """All methods may be called from any thread. ``tick`` must be called often; it does what time brings."""
+
+    def __init__(self, folder: Path) -> None:
+        """Takes up the instances of an earlier life. The caller holds the folder's lock. Raises StateError, OSError."""
+        self.closed = False
+        self._lock = threading.RLock()
+        self._folder = folder
+        self._state_path = folder / "state.json"
+        state = store.load(self._state_path)
+        self._created = dict(state.created)
+        self._rented = {rented.instance_id: rented for rented in state.rented}
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        """Processes that this life of the daemon started; those of an earlier one belong to init."""
+        self._endpoints: dict[str, MetadataEndpoint] = {}
+        self._unsaved = False
+        self._busy_at = time.monotonic()
+        self._aliases = _has_loopback_aliases()
+        for rented in list(self._rented.values()):
+            if rented.live:
+                self._take_up(rented)
+            elif rented.ended_at is not None and rented.ended_at < time.time() - FORGET_S:
+                self._forget(rented)
+
+    # --- what the API asks -------------------------------------------------------------------------------------
+
+    def create(self, request: Request) -> Instance:
+        """Raises CapacityError, CloudError; every call raises CloudClosed."""
+        with self._asked():
+            for rented in self._rented.values():
+                if rented.request.token == request.token:
+                    return rented.public()
+            taken = sum(r.live and r.request.zone == request.zone for r in self._rented.values())
+            if request.capacity is not None and taken >= request.capacity:
+                raise CapacityError(
+                    f"zone {request.zone} has no capacity for another instance ({taken} of {request.capacity} taken)",
+                    next_step="Use another zone, or raise its capacity in the job file.",
+                )
+            try:
+                return self._launch(request).public()
+            except OSError as error:
+                raise CloudError(
+                    f"the local cloud could not set up an instance in {self._folder}: {error}",
+                    next_step="Free the disk or the ports that are named, then try again.",
+                ) from error
+
+    def describe(self, cluster_id: str) -> tuple[Instance, ...]:
+        with self._asked():
+            return tuple(r.public() for r in self._rented.values() if r.request.config.cluster_id == cluster_id)
+
+    def terminate(self, instance_ids: tuple[str, ...]) -> None:
+        """Their processes are gone on return; what is unknown or has ended is passed over."""
+        with self._asked():
+            for rented in [self._rented[i] for i in instance_ids if i in self._rented]:
+                if rented.live:
+                    self._put(rented.unwanted(time.time()))
+            self.tick()
+
+    def preempt(self, instance_id: str, notice_s: float | None) -> None:
+        """Raises InstanceGoneError."""
+        with self._asked():
+            rented = self._rented.get(instance_id)
+            if rented is None or not rented.live:
+                raise InstanceGoneError(
+                    f"instance {instance_id} cannot be preempted: it {'has ended' if rented else 'is unknown'}",
+                    next_step="`bamboo status` lists the nodes that live.",
+                )
+            log.info("%s is preempted by hand, notice %s", instance_id, notice_s)
+            self._put(rented.noticed(notice_s=notice_s, now=time.time()))
+            self.tick()
+
+    def close_if_empty(self) -> bool:
+        """Take no more calls, unless an instance lives. Returns ``closed``."""
+        with self._lock:
+            self.closed = self.closed or not self._has_live()
+            return self.closed
+
+    @contextlib.contextmanager
+    def _asked(self) -> Iterator[None]:
+        with self._lock:
+            if self.closed:
+                raise CloudClosed
+            self._busy_at = time.monotonic()
+            yield
+
+    # --- what time brings --------------------------------------------------------------------------------------
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since anything was asked or happened; 0 while an instance lives."""
+        with self._lock:
+            return 0.0 if self._has_live() else time.monotonic() - self._busy_at
+
+    def _has_live(self) -> bool:
+        return any(rented.live for rented in self._rented.values())
+
+    def tick(self) -> None:
+        with self._lock:
+            now = time.time()
+            if self._unsaved:
+                self._save()
+            for rented in list(self._rented.values()):
+                action = due(rented, alive=self._is_alive(rented), now=now)
+                if action is not Due.NOTHING:
+                    self._busy_at = time.monotonic()
+                match action:
+                    case Due.BOOT:
+                        self._boot(rented)
+                    case Due.PREEMPT:
+                        log.info("%s is preempted by chance", rented.instance_id)
+                        self._put(rented.noticed(notice_s=rented.request.notice_s, now=now))
+                    case Due.END:
+                        self._end(rented)
+
+    def _launch(self, request: Request) -> Rented:
+        instance_id = f"i-{secrets.token_hex(4)}"
+        address = self._free_address()
+        endpoint = self._open_endpoint(instance_id, address, 0)
+        rented = Rented(
+            instance_id=instance_id,
+            request=request,
+            index=self._created.get(request.config.cluster_id, 0),
+            address=address,
+            metadata_port=endpoint.port,
+            launched_at=time.time(),
+        )
+        try:
+            self._write_config(rented)
+            self._created[request.config.cluster_id] = rented.index + 1
+            self._rented[instance_id] = rented
+            self._store()
+        except OSError:
+            self._rented.pop(instance_id, None)
+            self._endpoints.pop(instance_id).close()
+            raise
+        log.info("%s (%s) launched in %s", instance_id, request.config.node_id, request.zone)
+        return rented
+
+    def _boot(self, rented: Rented) -> None:
+        command = [sys.executable, "-m", "bamboo_agent"]
+        try:
+            child = processes.start(command, folder=self._home(rented), environment=self._environment(rented))
+        except OSError as error:
+            log.error("%s could not be booted: %s", rented.instance_id, error)
+            self._end(rented)
+            return
+        self._children[rented.instance_id] = child
+        self._put(self._running(rented, child.pid))
+
+    def _end(self, rented: Rented) -> None:
+        """Kills what is left of the instance. What will not die is tried again at the next tick."""
+        left = processes.end_marked(INSTANCE_VARIABLE, rented.instance_id, group=rented.pid)
+        if left:
+            log.error("%s: processes %s do not die", rented.instance_id, left)
+            return
+        child = self._children.pop(rented.instance_id, None)
+        if child is not None:
+            child.wait()
+        endpoint = self._endpoints.pop(rented.instance_id, None)
+        if endpoint is not None:
+            endpoint.close()
+        ended = rented.ended(time.time())
+        log.info("%s ended: %s", ended.instance_id, ended.end_reason)
+        self._put(ended)
+
+    def _is_alive(self, rented: Rented) -> bool:
+        child = self._children.get(rented.instance_id)
+        if child is not None:
+            return child.poll() is None
+        if rented.pid is None or rented.pid_created_at is None or not rented.live:
+            return False
+        return processes.is_alive(rented.pid, rented.pid_created_at)
+
+    # --- state -------------------------------------------------------------------------------------------------
+
+    def _take_up(self, rented: Rented) -> None:
+        """After a restart: the metadata endpoint on its old port, and the agent that was started but not noted."""
+        endpoint = self._open_endpoint(rented.instance_id, rented.address, rented.metadata_port)
+        if endpoint.port != rented.metadata_port:
+            rented = replace(rented, metadata_port=endpoint.port)
+            self._write_config(rented)
+        if rented.pid is None:
+            for process in processes.marked(INSTANCE_VARIABLE, rented.instance_id):
+                if os.getpgid(process.pid) == process.pid:
+                    rented = self._running(rented, process.pid)
+        log.info("%s (%s) taken up again", rented.instance_id, rented.state)
+        self._put(rented)
+
+    def _running(self, rented: Rented, pid: int) -> Rented:
+        try:
+            created_at = psutil.Process(pid).create_time()
+        except psutil.NoSuchProcess:
+            created_at = 0.0  # dead already: the next tick finds out
+        return rented.booted(pid=pid, pid_created_at=created_at, now=time.time())
+
+    def _put(self, rented: Rented) -> None:
+        self._rented[rented.instance_id] = rented
+        self._save()
+
+    def _save(self) -> None:
+        """A full disk must not let instances outlive their deadlines: saved at a later tick, then."""
+        try:
+            self._store()
+        except OSError as error:
+            if not self._unsaved:
+                log.error("the state could not be saved, trying on: %s", error)
+            self._unsaved = True
+        else:
+            self._unsaved = False
+
+    def _store(self) -> None:
+        """Raises OSError."""
+        store.save(self._state_path, CloudState(created=self._created, rented=tuple(self._rented.values())))
+
+    def _forget(self, rented: Rented) -> None:
+        shutil.rmtree(self._home(rented), ignore_errors=True)
+        del self._rented[rented.instance_id]
+
+    def _open_endpoint(self, instance_id: str, address: str, port: int) -> MetadataEndpoint:
+        def view() -> Rented:
+            return self._rented[instance_id]
+
+        try:
+            endpoint = MetadataEndpoint(address=address, port=port, view=view)
+        except OSError:
+            if port == 0:
+                raise
+            endpoint = MetadataEndpoint(address=address, port=0, view=view)
+        self._endpoints[instance_id] = endpoint
+        return endpoint
+
+    def _free_address(self) -> str:
+        if not self._aliases:
+            return "127.0.0.1"
+        taken = {rented.address for rented in self._rented.values() if rented.live}
+        return next(a for a in map(loopback_address, range(len(taken) + 1)) if a not in taken)
+
+    def _home(self, rented: Rented) -> Path:
+        return self._folder / "instances" / rented.instance_id
+
+    def _write_config(self, rented: Rented) -> None:
+        """What the agent reads: ``bamboo_agent.config.AgentConfig``."""
+        home = self._home(rented)
+        home.mkdir(parents=True, exist_ok=True)
+        facts = {
+            "instance_id": rented.instance_id,
+            "zone": rented.request.zone,
+            "address": rented.address,
+            "metadata_endpoint": _endpoint_url(rented),
+            "notice_poll_s": rented.request.notice_poll_s,
+        }
+        store.write_private(
+            home / "config.json", _CONFIG_FILE.dump_json(asdict(rented.request.config) | facts, indent=1)
+        )
+
+    def _environment(self, rented: Rented) -> dict[str, str]:
+        return dict(os.environ) | {
+            "BAMBOO_NODE_CONFIG": str(self._home(rented) / "config.json"),
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": _endpoint_url(rented),
+            CLUSTER_VARIABLE: rented.request.config.cluster_id,
+            INSTANCE_VARIABLE: rented.instance_id,
+        }
+
+
+def _endpoint_url(rented: Rented) -> str:
+    return f"http://{rented.address}:{rented.metadata_port}"
+
+
+def _has_loopback_aliases() -> bool:
+    """Linux answers on all of 127.0.0.0/8; macOS on 127.0.0.1 only, where instances differ by their ports."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((loopback_address(0), 0))
+        except OSError:
+            return False
+    return True

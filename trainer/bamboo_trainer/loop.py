@@ -121,10 +121,10 @@ class WorkerLoop:
                 log.warning("%s before a run was prepared: ignored", type(item).__name__)
 
     def _prepare(self, item: control.Prepare) -> None:
-        """A run that is already prepared is not built again (a coordinator that was started anew asks twice)."""
+        """What is already prepared is not built again (a coordinator that was started anew asks twice)."""
         spec = item.spec
         try:
-            if self._job is None or self._job.spec.run_id != spec.run_id:
+            if self._job is None or self._job.spec != spec:
                 recipe = load_recipe(spec.recipe, spec.recipe_options)
                 if self._job:
                     self._job.compute.close()

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bamboo_trainer.control import TrainingSpec
 from bamboo_trainer.plan import NodeId, Plan, WorkerId
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, select
 
 from bamboo_cli.coordinator import schema
+from bamboo_cli.coordinator.entities import Checkpoints, Cluster, Node, Progress, Run, decode_row
 from bamboo_cli.coordinator.lock import is_locked
+from bamboo_cli.coordinator.states import ENDED
 from bamboo_cli.coordinator.store import ClusterState, open_for_reading, reading
 from bamboo_cli.costs import ledger
 
@@ -22,6 +25,7 @@ RATE_STEPS = 10
 """Samples per second are averaged over so many steps."""
 
 _PLAN: TypeAdapter[Plan] = TypeAdapter(Plan)
+_SPEC: TypeAdapter[TrainingSpec] = TypeAdapter(TrainingSpec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +127,7 @@ class StepRow:
     step: int
     generation: int
     loss: float
+    gradient_norm: float
     learning_rate: float
     step_s: float
     num_samples: int
@@ -130,18 +135,31 @@ class StepRow:
     committed_at: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What the machine knows, sorted."""
+
+    cluster: Cluster
+    nodes: tuple[Node, ...]
+    """By number."""
+    runs: tuple[Run, ...]
+    """Oldest first."""
+    progress: dict[str, Progress]
+    checkpoints: dict[str, Checkpoints]
+
+
 def read_status(path: Path, *, now: float) -> ClusterStatus:
     """``now``: up to when instances that still run are billed, in seconds since the epoch."""
     with _connection(path) as connection:
         row = connection.execute(select(schema.cluster)).one()
-        plan = _newest_plan(connection)
-        runs = _runs(connection)
-        bill = _charges(connection, now)
+        known = _entities(connection)
+        bill = _charges(connection, known, now)
+        run = known.runs[-1] if known.runs else None
         return ClusterStatus(
             name=row.name,
             cluster_id=row.cluster_id,
             cloud=row.cloud,
-            state=ClusterState(row.state),
+            state=_cluster_state(known.cluster),
             job_text=row.job_text,
             job=row.job,
             wanted_nodes=row.wanted_nodes,
@@ -149,9 +167,9 @@ def read_status(path: Path, *, now: float) -> ClusterStatus:
             coordinator=CoordinatorStatus(
                 alive=is_locked(path.parent), pid=row.coordinator_pid, heartbeat_at=row.heartbeat_at, port=row.port
             ),
-            nodes=_nodes(connection, plan),
-            plan=plan,
-            run=runs[-1] if runs else None,
+            nodes=_nodes(connection, known),
+            plan=run.plan if run is not None else None,
+            run=_run(connection, known, run) if run is not None else None,
             spot_microusd=sum(charge.spot_microusd for charge in bill),
             on_demand_microusd=sum(charge.on_demand_microusd for charge in bill),
         )
@@ -160,7 +178,8 @@ def read_status(path: Path, *, now: float) -> ClusterStatus:
 def read_runs(path: Path) -> tuple[RunStatus, ...]:
     """Oldest first."""
     with _connection(path) as connection:
-        return _runs(connection)
+        known = _entities(connection)
+        return tuple(_run(connection, known, run) for run in known.runs)
 
 
 def read_plans(path: Path, run_id: str | None = None) -> tuple[Plan, ...]:
@@ -193,7 +212,7 @@ def read_steps(path: Path, run_id: str, after_step: int = -1) -> tuple[StepRow, 
     query = select(table).where(table.c.run_id == run_id, table.c.step > after_step).order_by(table.c.step)
     with _connection(path) as connection:
         return tuple(
-            StepRow(**{**row._mapping, "loss": float("nan") if row.loss is None else row.loss})
+            StepRow(**{**row._mapping, "loss": _number(row.loss), "gradient_norm": _number(row.gradient_norm)})
             for row in connection.execute(query)
         )
 
@@ -201,7 +220,7 @@ def read_steps(path: Path, run_id: str, after_step: int = -1) -> tuple[StepRow, 
 def read_charges(path: Path, *, now: float) -> tuple[ledger.Charge, ...]:
     """The ledger up to ``now``, seconds since the epoch. Feed it to ``bamboo_cli.costs.report``."""
     with _connection(path) as connection:
-        return _charges(connection, now)
+        return _charges(connection, _entities(connection), now)
 
 
 @contextmanager
@@ -214,61 +233,94 @@ def _connection(path: Path) -> Iterator[Connection]:
         engine.dispose()
 
 
-def _newest_plan(connection: Connection) -> Plan | None:
-    query = select(schema.plans.c.plan).order_by(schema.plans.c.generation.desc()).limit(1)
-    found = connection.execute(query).scalar_one_or_none()
-    return None if found is None else _PLAN.validate_python(found)
+def _number(stored: float | None) -> float:
+    """SQLite stores NaN as NULL."""
+    return float("nan") if stored is None else stored
 
 
-def _nodes(connection: Connection, plan: Plan | None) -> tuple[NodeStatus, ...]:
-    rows = connection.execute(select(schema.nodes)).all()
-    return tuple(_node(row, plan) for row in sorted(rows, key=lambda row: (len(row.node_id), row.node_id)))
+def _entities(connection: Connection) -> "_Known":
+    rows = connection.execute(select(schema.machine.c.name, schema.machine.c.body))
+    found = {name: decode_row(name, body) for name, body in rows}
+    return _Known(
+        cluster=found.get("cluster", Cluster()),
+        nodes=tuple(sorted((e for e in found.values() if isinstance(e, Node)), key=lambda node: node.number)),
+        runs=tuple(sorted((e for e in found.values() if isinstance(e, Run)), key=lambda run: run.started_at)),
+        progress={entity.run_id: entity for entity in found.values() if isinstance(entity, Progress)},
+        checkpoints={entity.run_id: entity for entity in found.values() if isinstance(entity, Checkpoints)},
+    )
 
 
-def _node(row: Row[Any], plan: Plan | None) -> NodeStatus:
-    working = plan is not None and row.worker_id is not None
-    hosted = plan.hosted_by(row.worker_id) if plan is not None and working else ()
-    shadowed = plan.shadowed_by(row.worker_id) if plan is not None and working else ()
+def _cluster_state(cluster: Cluster) -> ClusterState:
+    if cluster.closed:
+        return ClusterState.CLOSED
+    return ClusterState.CLOSING if cluster.closing else ClusterState.UP
+
+
+def _nodes(connection: Connection, known: _Known) -> tuple[NodeStatus, ...]:
+    types = {row.node_id: row.instance_type for row in connection.execute(select(schema.instances))}
+    beats = {row.node_id: row.last_beat_at for row in connection.execute(select(schema.beats))}
+    run = known.runs[-1] if known.runs else None
+    plan = run.plan if run is not None and run.state not in ENDED else None
+    return tuple(_node(node, plan, types.get(node.node_id, ""), beats.get(node.node_id)) for node in known.nodes)
+
+
+def _node(node: Node, plan: Plan | None, instance_type: str, last_beat_at: float | None) -> NodeStatus:
+    worker_id = node.worker.worker_id if node.worker is not None else None
+    hosted = plan.hosted_by(worker_id) if plan is not None and worker_id is not None else ()
+    shadowed = plan.shadowed_by(worker_id) if plan is not None and worker_id is not None else ()
     return NodeStatus(
-        **row._mapping,
+        node_id=node.node_id,
+        state=node.state,
+        zone=node.zone,
+        instance_type=instance_type,
+        instance_id=node.instance_id or None,
+        address=node.address or None,
+        worker_id=worker_id,
+        worker_state=node.worker.state if node.worker is not None else None,
         hosts=tuple((stage.pipeline_index, stage.stage_index) for stage in hosted),
         shadows=tuple((stage.pipeline_index, stage.stage_index) for stage in shadowed),
+        notice_deadline=node.deadline,
+        last_beat_at=last_beat_at,
+        reason=node.reason,
     )
 
 
-def _runs(connection: Connection) -> tuple[RunStatus, ...]:
-    rows = connection.execute(select(schema.runs).order_by(schema.runs.c.started_at, schema.runs.c.run_id))
-    return tuple(_run(connection, row) for row in rows)
-
-
-def _run(connection: Connection, row: Row[Any]) -> RunStatus:
+def _run(connection: Connection, known: _Known, run: Run) -> RunStatus:
+    progress = known.progress.get(run.run_id, Progress(run_id=run.run_id))
+    complete = known.checkpoints.get(run.run_id, Checkpoints(run_id=run.run_id)).complete
+    training = run.training or run.spec.training
     table = schema.steps
-    mine = table.c.run_id == row.run_id
-    totals = connection.execute(
-        select(func.max(table.c.step), func.sum(table.c.num_samples), func.sum(table.c.num_tokens)).where(mine)
-    ).one()
-    newest = connection.execute(select(table).where(mine).order_by(table.c.step.desc()).limit(RATE_STEPS)).all()
-    first_loss = connection.execute(
-        select(table.c.loss).where(mine).order_by(table.c.step).limit(1)
-    ).scalar_one_or_none()
-    saved = schema.checkpoints
-    checkpoint = select(func.max(saved.c.step)).where(saved.c.run_id == row.run_id, saved.c.pruned.is_(False))
+    query = select(table).where(table.c.run_id == run.run_id, table.c.step <= progress.committed_step)
+    newest = connection.execute(query.order_by(table.c.step.desc()).limit(RATE_STEPS)).all()
     took = sum(step.step_s for step in newest)
     return RunStatus(
-        **row._mapping,
-        num_steps=int(row.spec["num_steps"]),
-        committed_steps=0 if totals[0] is None else totals[0] + 1,
-        first_loss=first_loss,
-        loss=newest[0].loss if newest else None,
+        run_id=run.run_id,
+        state=run.state,
+        spec=_SPEC.dump_python(training, mode="json"),
+        num_steps=training.num_steps,
+        started_at=run.started_at,
+        ended_at=run.ended_at,
+        committed_steps=progress.committed_step + 1,
+        first_loss=progress.first_loss,
+        loss=progress.loss,
         learning_rate=newest[0].learning_rate if newest else None,
         samples_per_s=sum(step.num_samples for step in newest) / took if took > 0 else None,
-        num_samples=totals[1] or 0,
-        num_tokens=totals[2] or 0,
-        checkpoint_step=connection.execute(checkpoint).scalar_one(),
+        num_samples=progress.num_samples,
+        num_tokens=progress.num_tokens,
+        preemptions=progress.preemptions,
+        failovers=progress.failovers,
+        reconfigurations=progress.reconfigurations,
+        restores=progress.restores,
+        steps_rerun=progress.steps_rerun,
+        pause_s=progress.pause_s,
+        checkpoint_step=complete[-1] if complete else None,
+        model_url=run.model_url or None,
+        weights_sha256=run.weights_sha256 or None,
+        reason=": ".join(part for part in (run.reason, run.detail) if part),
     )
 
 
-def _charges(connection: Connection, now: float) -> tuple[ledger.Charge, ...]:
+def _charges(connection: Connection, known: _Known, now: float) -> tuple[ledger.Charge, ...]:
     table = schema.instances
     launched = connection.execute(select(table).where(table.c.launched_at.is_not(None)))
     rentals = [
@@ -284,7 +336,6 @@ def _charges(connection: Connection, now: float) -> tuple[ledger.Charge, ...]:
     ]
     prices = [ledger.Price(**row._mapping) for row in connection.execute(select(schema.prices))]
     runs = [
-        ledger.RunInterval(run_id=row.run_id, started_at=row.started_at, ended_at=row.ended_at)
-        for row in connection.execute(select(schema.runs))
+        ledger.RunInterval(run_id=run.run_id, started_at=run.started_at, ended_at=run.ended_at) for run in known.runs
     ]
     return ledger.charges(rentals, prices, runs, now)

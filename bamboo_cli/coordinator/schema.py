@@ -6,7 +6,7 @@ since the epoch, money is whole micro-dollars, JSON columns hold what the pure p
 
 from collections.abc import Callable
 
-from sqlalchemy import JSON, Boolean, Column, Connection, Float, Index, Integer, MetaData, Table, Text
+from sqlalchemy import JSON, Column, Connection, Float, Index, Integer, MetaData, Table, Text
 
 APPLICATION_ID = 0x62616D62
 """``bamb`` in SQLite's header: a file without it is not ours."""
@@ -24,7 +24,6 @@ cluster = Table(
     Column("job", JSON, nullable=False),
     Column("wanted_nodes", Integer, nullable=False),
     Column("secret", Text, nullable=False),
-    Column("state", Text, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("port", Integer),
     Column("coordinator_pid", Integer),
@@ -34,45 +33,17 @@ cluster = Table(
 machine = Table(
     "machine",
     metadata,
-    Column("kind", Text, primary_key=True),
-    Column("entity_id", Text, primary_key=True),
-    Column("body", JSON, nullable=False),
-    comment="The coordinator's own state, one row per entity: what it loads when it starts again.",
+    Column("name", Text, primary_key=True),
+    Column("body", Text, nullable=False, comment="JSON of a value of coordinator.entities."),
+    comment="What the machine knows, one row per entity; what it loads when the coordinator starts again.",
 )
 
-nodes = Table(
-    "nodes",
+beats = Table(
+    "beats",
     metadata,
     Column("node_id", Text, primary_key=True),
-    Column("state", Text, nullable=False),
-    Column("zone", Text, nullable=False),
-    Column("instance_type", Text, nullable=False),
-    Column("instance_id", Text),
-    Column("address", Text),
-    Column("worker_id", Text),
-    Column("worker_state", Text),
-    Column("notice_deadline", Float),
-    Column("last_beat_at", Float),
-    Column("reason", Text, nullable=False, default=""),
-)
-
-runs = Table(
-    "runs",
-    metadata,
-    Column("run_id", Text, primary_key=True),
-    Column("state", Text, nullable=False),
-    Column("spec", JSON, nullable=False),
-    Column("started_at", Float, nullable=False),
-    Column("ended_at", Float),
-    Column("preemptions", Integer, nullable=False, default=0),
-    Column("failovers", Integer, nullable=False, default=0),
-    Column("reconfigurations", Integer, nullable=False, default=0),
-    Column("restores", Integer, nullable=False, default=0),
-    Column("steps_rerun", Integer, nullable=False, default=0),
-    Column("pause_s", Float, nullable=False, default=0.0),
-    Column("model_url", Text),
-    Column("weights_sha256", Text),
-    Column("reason", Text, nullable=False, default=""),
+    Column("last_beat_at", Float, nullable=False),
+    comment="For people only; written about once a second.",
 )
 
 plans = Table(
@@ -92,21 +63,12 @@ steps = Table(
     Column("step", Integer, primary_key=True, autoincrement=False),
     Column("generation", Integer, nullable=False),
     Column("loss", Float, comment="NULL: not a number."),
+    Column("gradient_norm", Float, comment="NULL: not a number."),
     Column("learning_rate", Float, nullable=False),
     Column("step_s", Float, nullable=False),
     Column("num_samples", Integer, nullable=False),
     Column("num_tokens", Integer, nullable=False),
     Column("committed_at", Float, nullable=False),
-)
-
-checkpoints = Table(
-    "checkpoints",
-    metadata,
-    Column("run_id", Text, primary_key=True),
-    Column("step", Integer, primary_key=True, autoincrement=False),
-    Column("url", Text, nullable=False),
-    Column("complete_at", Float, nullable=False),
-    Column("pruned", Boolean, nullable=False, default=False),
 )
 
 events = Table(
@@ -142,19 +104,14 @@ instances = Table(
     metadata,
     Column("token", Text, primary_key=True, comment="Idempotency token: written before the cloud is asked."),
     Column("node_id", Text, nullable=False),
-    Column("state", Text, nullable=False),
     Column("instance_type", Text, nullable=False),
     Column("zone", Text, nullable=False),
-    Column("spot_microusd_per_hour", Integer, nullable=False),
-    Column("on_demand_microusd_per_hour", Integer, nullable=False),
-    Column("price_source", Text, nullable=False),
     Column("intended_at", Float, nullable=False),
-    Column("instance_id", Text),
+    Column("instance_id", Text, comment="NULL: nothing is known to have come of it."),
     Column("address", Text),
     Column("launched_at", Float),
     Column("ended_at", Float),
     Column("end_reason", Text, nullable=False, default=""),
-    Index("instances_by_instance_id", "instance_id"),
 )
 
 prices = Table(
@@ -167,14 +124,6 @@ prices = Table(
     Column("on_demand_microusd_per_hour", Integer, nullable=False),
     Column("price_source", Text, nullable=False),
     comment="A row whenever a price changed. Charges follow from instances, prices and runs: bamboo_cli.costs.ledger.",
-)
-
-acknowledgements = Table(
-    "acknowledgements",
-    metadata,
-    Column("node_id", Text, primary_key=True),
-    Column("boot_id", Text, primary_key=True),
-    Column("sequence", Integer, nullable=False, comment="The last message of this agent that was handled."),
 )
 
 Migration = Callable[[Connection], None]

@@ -18,7 +18,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, insert, select
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import NullPool
 
 from bamboo_cli.coordinator import schema
 from bamboo_cli.errors import StateError
@@ -94,7 +93,6 @@ def create_cluster(
                 job=job,
                 wanted_nodes=wanted_nodes,
                 secret=secrets.token_urlsafe(32),
-                state=ClusterState.UP,
                 created_at=time.time(),
             )
         )
@@ -149,10 +147,12 @@ def make_request(path: Path, kind: RequestKind, payload: dict[str, Any]) -> int:
 
 def request_outcome(path: Path, request_id: int) -> RequestOutcome:
     """Raises StateError for a request that was never made."""
-    with reading(open_for_reading(path)) as connection:
+    engine = open_for_reading(path)
+    with reading(engine) as connection:
         row = connection.execute(
             select(schema.requests.c.state, schema.requests.c.outcome).where(schema.requests.c.request_id == request_id)
         ).one_or_none()
+    engine.dispose()
     if row is None:
         raise StateError(f"{path} has no request {request_id}")
     return RequestOutcome(state=RequestState(row.state), outcome=row.outcome)
@@ -166,7 +166,6 @@ def _engine(path: Path, *, writable: bool) -> Engine:
         creator=lambda: sqlite3.connect(
             mode, uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False
         ),
-        poolclass=NullPool if not writable else None,
     )
 
     @event.listens_for(engine, "connect")

@@ -91,11 +91,11 @@ def test_an_older_file_is_migrated_in_order_and_only_once(cluster_dir: Path) -> 
 
     def add_colour(connection: Connection) -> None:
         done.append("colour")
-        connection.exec_driver_sql("ALTER TABLE nodes ADD COLUMN colour TEXT")
+        connection.exec_driver_sql("ALTER TABLE plans ADD COLUMN colour TEXT")
 
     def paint(connection: Connection) -> None:
         done.append("paint")
-        connection.exec_driver_sql("UPDATE nodes SET colour = 'green'")
+        connection.exec_driver_sql("UPDATE plans SET colour = 'green'")
 
     engine = store.open_for_writing(store.state_path(cluster_dir))
     with store.writing(engine) as connection:
@@ -109,7 +109,7 @@ def test_an_older_file_is_migrated_in_order_and_only_once(cluster_dir: Path) -> 
 
 def test_a_transaction_that_fails_leaves_nothing(cluster_dir: Path) -> None:
     engine = store.open_for_writing(store.state_path(cluster_dir))
-    row = {"kind": "run", "entity_id": "r1", "body": {}}
+    row = {"name": "cluster", "body": "{}"}
 
     with pytest.raises(StateError), store.writing(engine) as connection:
         connection.execute(insert(schema.machine).values(row))

@@ -4,7 +4,7 @@ Arithmetic is modulo a prime. A "sum" folds ``acc * K + value``, so it is neithe
 adds in another order than the protocol promises gets another number.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,14 +46,19 @@ class Disk:
 
 
 class IntegerCompute:
-    """Layer i maps x to ``p * x + noise``; the first and the last layer are tied when ``tied``."""
+    """Layer i maps x to ``p * x + noise``; the first and the last layer are tied when ``tied``.
 
-    def __init__(self, num_layers: int, num_microbatches: int, disk: Disk, *, tied: bool) -> None:
+    ``bare`` layers have no parameters to train (or, if tied, none but the tied one).
+    """
+
+    def __init__(
+        self, num_layers: int, num_microbatches: int, disk: Disk, *, tied: bool, bare: Collection[int] = ()
+    ) -> None:
         self.num_layers = num_layers
         self.num_microbatches = num_microbatches
         self.disk = disk
         self.layers: dict[int, Layer] = {}
-        groups: list[tuple[int, ...]] = [(layer,) for layer in range(num_layers)]
+        groups: list[tuple[int, ...]] = [(layer,) for layer in range(num_layers) if layer not in bare]
         if tied and num_layers > 1:
             groups.append((0, num_layers - 1))
         self.units = tuple(Unit(index=i, layers=layers) for i, layers in enumerate(groups))

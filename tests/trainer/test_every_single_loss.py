@@ -1,5 +1,6 @@
 """Every single loss at every action boundary of small worlds ends with exactly the undisturbed sums."""
 
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -12,17 +13,33 @@ from tests.trainer.world import World, grid_plan
 NUM_STEPS = 2
 
 
-def start(num_pipelines: int, num_stages: int, num_microbatches: int, mode: Mode, layers_per_stage: int = 1) -> World:
+def start(
+    num_pipelines: int,
+    num_stages: int,
+    num_microbatches: int,
+    mode: Mode,
+    layers_per_stage: int = 1,
+    bare: tuple[int, ...] = (),
+    tied: bool = True,
+) -> World:
     plan = grid_plan(num_pipelines, num_stages, num_microbatches, layers_per_stage, mode)
-    world = World(plan.num_layers, num_microbatches, NUM_STEPS, tied=True, checkpoint_every=1)
+    world = World(plan.num_layers, num_microbatches, NUM_STEPS, tied=tied, checkpoint_every=1, bare=bare)
     for worker_id in plan.worker_ids():
         world.add_worker(worker_id)
     world.adopt(plan)
     return world
 
 
-def undisturbed(num_pipelines: int, num_stages: int, num_microbatches: int, mode: Mode, layers: int = 1) -> World:
-    world = start(num_pipelines, num_stages, num_microbatches, mode, layers)
+def undisturbed(
+    num_pipelines: int,
+    num_stages: int,
+    num_microbatches: int,
+    mode: Mode,
+    layers: int = 1,
+    bare: tuple[int, ...] = (),
+    tied: bool = True,
+) -> World:
+    world = start(num_pipelines, num_stages, num_microbatches, mode, layers, bare, tied)
     world.run()
     assert world.finished()
     return world
@@ -137,3 +154,25 @@ def test_a_link_that_drops_everything_and_comes_back_costs_nothing_but_time() ->
             world.run()
             # then nothing is missing
             check(world, reference)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_loss_among_slow_links_ends_with_the_undisturbed_sums(seed: int) -> None:
+    # given links that hold frames back, so that what a victim sent arrives at some peers long before others,
+    # and, mostly, a layer without parameters
+    rng = random.Random(seed)
+    modes = (Mode.LAZY, Mode.BUBBLE, Mode.EAGER)
+    bare = ((), (0,), (1,), (2,))[seed % 4]
+    tied = seed // 4 % 2 == 0
+    size = (1 + seed // 8 % 2, rng.choice((2, 3, 3)), rng.choice((2, 3)), rng.choice(modes), 1, bare, tied)
+    reference = undisturbed(*size)
+    for boundary in range(1, reference.num_actions + 1):
+        world = start(*size)
+        world.slowness = random.Random(seed * 1009 + boundary)
+        victim, _ = lose_at(world, boundary)
+        others = [w for w in world.executors if w != victim]
+        # when the victim goes and each link delivers the rest of its frames or not
+        world.lose(victim, [w for w in others if rng.random() < 0.5])
+        recover(world, victim, rng.choice([None, *others]))
+        # then nothing shows of it
+        check(world, reference)

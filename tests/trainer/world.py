@@ -4,6 +4,7 @@ A frame is under way until its receiver is next visited. A lost worker's frames 
 test decides, link by link: what a broken TCP connection does.
 """
 
+import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -74,7 +75,16 @@ def grid_plan(num_pipelines: int, num_stages: int, num_microbatches: int, layers
 class World:
     """``before_action``: called with (worker, action) before each; return True to lose the worker there."""
 
-    def __init__(self, num_layers: int, num_microbatches: int, num_steps: int, *, tied: bool, checkpoint_every: int = 2):
+    def __init__(
+        self,
+        num_layers: int,
+        num_microbatches: int,
+        num_steps: int,
+        *,
+        tied: bool,
+        checkpoint_every: int = 2,
+        bare: Collection[int] = (),
+    ) -> None:
         self.spec = control.TrainingSpec(
             run_id="r1",
             recipe="integers",
@@ -87,7 +97,7 @@ class World:
             checkpoint_every=checkpoint_every,
             digest_every=2,
         )
-        self.num_layers, self.tied = num_layers, tied
+        self.num_layers, self.tied, self.bare = num_layers, tied, bare
         self.disk = Disk()
         self.executors: dict[WorkerId, Executor] = {}
         self.computes: dict[WorkerId, IntegerCompute] = {}
@@ -96,9 +106,11 @@ class World:
         self.reports: list[tuple[WorkerId, control.FromWorker]] = []
         self.on_report: Callable[[WorkerId, control.FromWorker], None] = lambda worker_id, message: None
         self.num_actions = 0
+        self.slowness: random.Random | None = None
+        """When set, links hold frames back for a while, each its own, as its numbers say; order is kept."""
 
     def add_worker(self, worker_id: WorkerId) -> Executor:
-        compute = IntegerCompute(self.num_layers, self.spec.num_microbatches, self.disk, tied=self.tied)
+        compute = IntegerCompute(self.num_layers, self.spec.num_microbatches, self.disk, tied=self.tied, bare=self.bare)
 
         def send(peer: WorkerId, frame: Frame) -> None:
             if peer in self.executors and frozenset((worker_id, peer)) not in self.cut:
@@ -135,6 +147,8 @@ class World:
             frames = self.links[sender, worker_id]
             while frames:
                 any_frame = True
+                if self.slowness is not None and self.slowness.random() < 0.8:
+                    break
                 self.executors[worker_id].receive(sender, frames.popleft())
         return any_frame
 

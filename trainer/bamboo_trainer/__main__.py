@@ -75,7 +75,7 @@ def main() -> int:
     log.info("worker %s listens on %s:%d", worker_id, transport.address, transport.port)
     try:
         WorkerLoop(worker_id, inbox, transport, channel.say, make_executor).run()
-    except Exception as error:  # noqa: BLE001 the edge: a bug is reported, then the process ends
+    except Exception as error:  # the edge: a bug is reported, then the process ends
         log.exception("bug")
         channel.say(control.WorkerFailed(fault="bug", detail=f"{type(error).__name__}: {error}"))
         return 3

@@ -89,9 +89,9 @@ class Executor:
             raise ProtocolError(f"{self.worker_id}: failover plan {plan.generation} without a plan before it")
         if plan.kind is PlanKind.BOUNDARY:
             self._adopt_boundary(plan)
-        elif is_member:
+        self.stopped = not is_member or self.step >= self._spec.num_steps
+        if plan.kind is PlanKind.FAILOVER and is_member:
             self._adopt_failover(plan)
-        self.stopped = not is_member or self._now.step >= self._spec.num_steps
         if self.worker_id == plan.reporter and self._last is not None:
             self._report_commit(self._last)
         self._replay_later()

@@ -76,11 +76,14 @@ class StepState:
         return [self.store[reduced_key(unit_index, chunk)] for chunk in range(num_chunks)]
 
     def nothing_left_to_do(self, stage: StagePlan, plan: Plan, units: Iterable[Unit]) -> bool:
-        """The stage's lost host had already brought everything of this step to where it is needed."""
+        """The stage's lost host had already brought everything of this step to where it is needed.
+
+        The sums hold its contribution, so its backwards were done; what it sent upstream came by another way and may
+        be lost. A stage without parameters has no sums to tell by, and is run again.
+        """
         d, s = stage.pipeline_index, stage.stage_index
         microbatches = plan.pipelines[d].microbatches
-        touched = (unit for unit in units if any(layer in stage.layers for layer in unit.layers))
-        sums = self.has_sums(touched, plan.num_pipelines)
+        touched = [unit for unit in units if any(layer in stage.layers for layer in unit.layers)]
+        sums = bool(touched) and self.has_sums(touched, plan.num_pipelines)
         upstream = s == 0 or all(backward_key(d, s - 1, m) in self.store for m in microbatches)
-        losses = stage.end_layer < plan.num_layers or all(m in self.losses for m in microbatches)
-        return sums and upstream and losses
+        return sums and upstream  # the losses of a last stage travel upstream with the gradients

@@ -172,7 +172,7 @@ class SocketTransport:
             self.set_peers(list(self._wanted.values()))
 
     def _connect(self, member: Member) -> socket.socket | None:
-        """None: not now. The dialler says who it is and waits for the other's word: a link is up on both sides or not."""
+        """None: not now. The dialler waits for the other's word: a link is up on both sides or on none."""
         try:
             connection = socket.create_connection((member.address, member.port), timeout=DIAL_TIMEOUT_S)
         except OSError:

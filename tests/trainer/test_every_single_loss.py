@@ -8,6 +8,7 @@ from bamboo_trainer import control
 from bamboo_trainer.plan import Mode, WorkerId
 from bamboo_trainer.redundancy import fail_over
 from bamboo_trainer.schedule import Action
+
 from tests.trainer.world import World, grid_plan
 
 NUM_STEPS = 2
@@ -59,7 +60,7 @@ def lose_at(world: World, boundary: int) -> tuple[WorkerId, Action]:
 
 
 def recover(world: World, victim: WorkerId, late: WorkerId | None) -> None:
-    """The coordinator's answer. ``late``: a survivor whom the plan reaches when the others can do no more without it."""
+    """The coordinator's answer. ``late``: a survivor that hears of it when the others can do no more without it."""
     plan = next(iter(world.executors.values())).plan
     assert plan is not None
     after = fail_over(plan, {victim}, generation=2)

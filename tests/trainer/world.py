@@ -27,6 +27,7 @@ from bamboo_trainer.plan import (
 )
 from bamboo_trainer.redundancy import shadow_index
 from bamboo_trainer.schedule import Action
+
 from tests.trainer.integer_compute import Disk, IntegerCompute
 
 

@@ -93,7 +93,7 @@ class Compute(Protocol):
         ...
 
     def export_layer(self, layer: int) -> Value:
-        """Parameters, buffers and optimizer state, to be sent to a worker that lacks the layer. Not changed by later steps."""
+        """Parameters, buffers, optimizer state, for a worker that lacks the layer. Not changed by later steps."""
         ...
 
     def import_layer(self, layer: int, state: Value) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from bamboo_trainer.plan import Mode, Plan, StepSummary, WorkerId
+from bamboo_trainer.plan import Plan, StepSummary, WorkerId
 
 # --- the training job, as a worker needs to know it ------------------------------------------------------------
 
@@ -20,7 +20,9 @@ class Kill:
     """A drill: the node of the worker vanishes (SIGKILL to its process group) when it reaches this place.
 
     ``action``: ``1F0`` / ``1B2`` / ``1FRC0`` (stage, kind, microbatch), or one of ``REDUCE``, ``COMMIT``,
-    ``OPTIMIZER``, ``CHECKPOINT``, ``TAKEOVER``. ``how``: ``kill``, ``freeze`` (SIGSTOP of the worker), ``cut`` (its links to its peers drop and stay down).
+    ``OPTIMIZER``, ``CHECKPOINT``, ``TAKEOVER``.
+    ``how``: ``kill``, ``freeze`` (SIGSTOP of the worker), ``freeze_node`` (of all its processes), ``cut`` (its links to
+    its peers drop and stay down).
     Exactly one of ``node_id`` and (``pipeline_index``, ``stage_index``) names the victim.
     """
 
@@ -34,7 +36,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSpec:
-    """One run, as every worker of it is told. Sizes in samples; the global batch is ``num_microbatches * microbatch_size``."""
+    """One run, as every worker of it is told. The global batch is ``num_microbatches * microbatch_size`` samples."""
 
     run_id: str
     recipe: str
@@ -60,7 +62,7 @@ class TrainingSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepare:
-    """Import the recipe and check it; answered by ``Prepared`` or ``WorkerFailed``. ``profile``: also measure the layers."""
+    """Import the recipe; answered by ``Prepared`` or ``WorkerFailed``. ``profile``: also measure the layers."""
 
     kind: Literal["prepare"] = "prepare"
     spec: TrainingSpec

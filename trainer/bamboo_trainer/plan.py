@@ -61,7 +61,7 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """One full chain of stages and the microbatches ``[first_microbatch, end_microbatch)`` of the global batch it runs."""
+    """One full chain of stages, and the microbatches of the global batch that run through it."""
 
     first_microbatch: int
     end_microbatch: int

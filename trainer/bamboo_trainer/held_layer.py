@@ -1,0 +1,148 @@
+"""One layer that a worker holds: module, optimizer, gradients, and its state as named tensors."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+
+from bamboo_trainer.layout import LayerLayout
+
+LayerState = dict[str, Tensor | float | int | bool | None]
+"""``parameter/<name>``, ``buffer/<name>`` and ``optimizer/<parameter name>/<key>`` to tensors (or an optimizer's
+plain numbers)."""
+
+PARAMETER, BUFFER, OPTIMIZER = "parameter/", "buffer/", "optimizer/"
+
+
+class FlatGradient:
+    """A layer's gradient in one piece of memory, with a view of it for each parameter.
+
+    Two buffers take turns: what was handed out in one step stays as it is through the whole next step, so it may
+    still be read (by a peer in this process, by a socket that has not sent it yet) while the next one is computed.
+    """
+
+    def __init__(self, layout: LayerLayout) -> None:
+        self._layout = layout
+        self._buffers: list[Tensor] = []
+        self._views: list[list[Tensor]] = []
+        self._turn = -1
+        self._epoch = -1
+
+    def of(self, epoch: int) -> tuple[Tensor, list[Tensor]]:
+        """Flat and per trained parameter; zeros when first asked for in this epoch (one ``begin_step``)."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._turn = (self._turn + 1) % 2
+            if len(self._buffers) <= self._turn:
+                flat = torch.zeros(self._layout.num_elements, dtype=self._layout.dtype)
+                self._buffers.append(flat)
+                pieces = enumerate(self._layout.pieces)
+                views = [split(self._layout, flat[piece.first : piece.end], index) for index, piece in pieces]
+                self._views.append(list(chain.from_iterable(views)))
+            else:
+                self._buffers[self._turn].zero_()
+        return self._buffers[self._turn], self._views[self._turn]
+
+
+class HeldLayer:
+    def __init__(
+        self,
+        module: nn.Module,
+        layout: LayerLayout,
+        optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+    ) -> None:
+        self.module = module.train()
+        self.layout = layout
+        named = dict(module.named_parameters())
+        self._trained = {p.name: named[p.name] for piece in layout.pieces for p in piece.parameters}
+        """In the order of the flat gradient."""
+        self._optimizer = optimizer(list(self._trained.values())) if self._trained else None
+        self._gradients: dict[int, FlatGradient] = {}
+        """By pipeline: a worker may run a layer for two of them."""
+        self._collecting: tuple[int, int] | None = None
+
+    def gradient(self, pipeline_index: int, epoch: int) -> Tensor:
+        """Flat, as collected in this epoch."""
+        return self._gradient(pipeline_index).of(epoch)[0]
+
+    def collect(self, pipeline_index: int, epoch: int) -> None:
+        """From now on backward adds to this gradient."""
+        if self._collecting == (pipeline_index, epoch):
+            return
+        views = self._gradient(pipeline_index).of(epoch)[1]
+        for parameter, view in zip(self._trained.values(), views, strict=True):
+            parameter.grad = view
+        self._collecting = (pipeline_index, epoch)
+
+    def _gradient(self, pipeline_index: int) -> FlatGradient:
+        if pipeline_index not in self._gradients:
+            self._gradients[pipeline_index] = FlatGradient(self.layout)
+        return self._gradients[pipeline_index]
+
+    def update(self, reduced: Mapping[int, Sequence[Tensor]], scale: float, learning_rate: float) -> None:
+        """One optimizer step with ``scale`` times the reduced gradients (chunks by unit), which are not changed."""
+        if self._optimizer is None:
+            return
+        for index, piece in enumerate(self.layout.pieces):
+            chunks = reduced[piece.unit_index]
+            flat = chunks[0] if len(chunks) == 1 else torch.cat(list(chunks))
+            if scale != 1.0:
+                flat = flat * scale
+            for shape, view in zip(piece.parameters, split(self.layout, flat, index), strict=True):
+                self._trained[shape.name].grad = view
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        self._optimizer.step()
+        for parameter in self._trained.values():
+            parameter.grad = None
+        self._collecting = None
+
+    def state(self) -> LayerState:
+        """The live tensors, not copies."""
+        state: LayerState = {PARAMETER + name: p.detach() for name, p in self.module.named_parameters()}
+        state |= {BUFFER + name: buffer for name, buffer in self.module.named_buffers()}
+        if self._optimizer is not None:
+            for name, parameter in self._trained.items():
+                state |= {f"{OPTIMIZER}{name}/{key}": v for key, v in self._optimizer.state.get(parameter, {}).items()}
+        return state
+
+    def snapshot(self) -> LayerState:
+        """A copy that later steps do not change."""
+        return {name: v.clone() if isinstance(v, Tensor) else v for name, v in self.state().items()}
+
+    def load(self, state: LayerState) -> None:
+        """Take over a state, bit for bit. Raises ValueError when it is not of such a layer."""
+        targets: dict[str, Tensor] = {PARAMETER + name: p for name, p in self.module.named_parameters()}
+        targets |= {BUFFER + name: buffer for name, buffer in self.module.named_buffers()}
+        given = {name for name in state if not name.startswith(OPTIMIZER)}
+        if given != set(targets):
+            raise ValueError(f"layer {self.layout.name} has other tensors: {', '.join(sorted(given ^ set(targets)))}")
+        with torch.no_grad():
+            for name, target in targets.items():
+                source = state[name]
+                if not isinstance(source, Tensor) or source.shape != target.shape or source.dtype != target.dtype:
+                    raise ValueError(
+                        f"layer {self.layout.name}: {name} is not a {target.dtype} of {tuple(target.shape)}"
+                    )
+                target.copy_(source)
+        self._load_optimizer(state)
+
+    def _load_optimizer(self, state: LayerState) -> None:
+        if self._optimizer is None:
+            return
+        self._optimizer.state.clear()
+        for name, value in state.items():
+            if name.startswith(OPTIMIZER):
+                parameter_name, key = name.removeprefix(OPTIMIZER).rsplit("/", 1)
+                if parameter_name not in self._trained:
+                    raise ValueError(f"layer {self.layout.name} trains no parameter {parameter_name}")
+                entry = self._optimizer.state[self._trained[parameter_name]]
+                entry[key] = value.clone() if isinstance(value, Tensor) else value
+
+
+def split(layout: LayerLayout, flat: Tensor, piece_index: int) -> list[Tensor]:
+    """Views of a unit's flat gradient in the shapes of the layer's parameters."""
+    parameters = layout.pieces[piece_index].parameters
+    parts = torch.split(flat, [p.num_elements for p in parameters])
+    return [part.view(p.shape) for part, p in zip(parts, parameters, strict=True)]

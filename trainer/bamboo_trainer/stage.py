@@ -1,0 +1,65 @@
+"""The autograd graphs of one stage and microbatch, one graph per layer.
+
+The graph is cut between layers, so that a layer computes the same bits in any cut of the model into stages, redundant
+computation can go on layer by layer, and a layer's memory is free as soon as its backward is done.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Activation = Any
+"""A tensor, or a tuple of tensors: what one layer gives the next."""
+
+
+class StageGraph:
+    def __init__(self, inputs: Activation) -> None:
+        self.output: Activation = inputs
+        """Of the layers done so far, detached."""
+        self._layers: list[tuple[Activation, Activation]] = []
+        """Input (leaves) and output (with its graph) of each layer done so far."""
+
+    @property
+    def num_layers_done(self) -> int:
+        return len(self._layers)
+
+    def advance(self, layer: Callable[..., Activation], *, needs_input_gradient: bool) -> None:
+        """Forward through one more layer."""
+        inputs = _leaf(self.output) if needs_input_gradient else self.output
+        output = layer(*inputs) if isinstance(inputs, tuple) else layer(inputs)
+        self._layers.append((inputs, output))
+        self.output = _detached(output)
+
+    def backward(self, gradient: Activation | None) -> Activation | None:
+        """Backward through the last layer that is left, whose graph is freed. Returns the gradient of its input."""
+        inputs, output = self._layers.pop()
+        if gradient is not None:
+            pairs = zip(_as_tuple(output), _as_tuple(gradient), strict=True)
+            used = [(tensor, part) for tensor, part in pairs if tensor.requires_grad and part is not None]
+            if used:
+                torch.autograd.backward([tensor for tensor, _ in used], [part for _, part in used])
+        if isinstance(inputs, tuple):
+            return tuple(_gradient(tensor) for tensor in inputs)
+        return _gradient(inputs)
+
+
+def _leaf(value: Activation) -> Activation:
+    if isinstance(value, tuple):
+        return tuple(_leaf(part) for part in value)
+    return value.detach().requires_grad_() if value.is_floating_point() else value
+
+
+def _detached(value: Activation) -> Activation:
+    return tuple(part.detach() for part in value) if isinstance(value, tuple) else value.detach()
+
+
+def _as_tuple(value: Activation) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _gradient(leaf: Tensor) -> Tensor | None:
+    if not leaf.requires_grad:
+        return None
+    return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad

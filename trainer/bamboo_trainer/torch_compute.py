@@ -1,0 +1,242 @@
+"""``Compute`` with torch. Every value is a function of (parameters, step, microbatch, layer) alone, bit for bit.
+
+What makes it so: one thread count for all; a random seed per (step, microbatch, layer); one autograd graph per layer;
+gradients added in microbatch order; sums over pipelines and layers in the order that the protocol asks for; the
+for-loop's bits in the optimizer (``foreach``, never ``fused``).
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bamboo_trainer.checkpoint import CheckpointWriter, Snapshot, digest_tensors, read_layer
+from bamboo_trainer.compute import Unit
+from bamboo_trainer.control import CheckpointFailed, LayerSaved, TrainingSpec
+from bamboo_trainer.data import sample_ids
+from bamboo_trainer.held_layer import HeldLayer, LayerState
+from bamboo_trainer.layout import build, lay_out
+from bamboo_trainer.manifest import CheckpointError, Manifest, read_manifest
+from bamboo_trainer.plan import StagePlan
+from bamboo_trainer.randomness import seed_of
+from bamboo_trainer.recipe import Recipe, RecipeError
+from bamboo_trainer.stage import Activation, StageGraph
+
+NORM_BLOCK = 1 << 16
+"""Elements that are squared in float64 at once: four times as fast as the whole, since it stays in the cache."""
+
+
+class TorchCompute:
+    """See ``bamboo_trainer.compute.Compute``. Used by one thread; ``report`` is called by the checkpoint writer's.
+
+    A value that it returned in step t stays as it is until ``begin_step`` of step t + 2 (flat gradients take turns
+    between two buffers); all else that it returns is never changed.
+    """
+
+    def __init__(
+        self, spec: TrainingSpec, recipe: Recipe, report: Callable[[LayerSaved | CheckpointFailed], None]
+    ) -> None:
+        """Raises RecipeError when the layers do not build or the ties do not fit."""
+        torch.set_num_threads(spec.num_threads)
+        layout = lay_out(recipe)
+        self.num_layers = len(recipe.layers)
+        self.units = layout.units
+        self._layouts = layout.layers
+        self._spec = spec
+        self._recipe = recipe
+        self._writer = CheckpointWriter(spec, report)
+        self._manifests: dict[int, Manifest] = {}
+        self._layers: dict[int, HeldLayer] = {}
+        self._epoch = 0
+        """Counts ``begin_step``: a step that is run again is another epoch."""
+        self.begin_step(0)
+
+    # --- within a step ---
+
+    def begin_step(self, step: int) -> None:
+        self._step = step
+        self._epoch += 1
+        self._graphs: dict[tuple[int, int, int], StageGraph] = {}
+        """By pipeline, stage and microbatch: forward is begun, backward not yet done. FNC and FRC alike."""
+        self._losses: dict[int, Tensor] = {}
+        self._batches: dict[int, tuple[Activation, Any]] = {}
+
+    def forward(self, stage: StagePlan, microbatch: int, inputs: Activation | None) -> Activation | None:
+        graph = self._graph(stage, microbatch, inputs)
+        while graph.num_layers_done < len(stage.layers):
+            self._advance(graph, stage, microbatch)
+        return None if stage.end_layer == self.num_layers else graph.output
+
+    def loss(self, microbatch: int) -> float:
+        return float(self._losses[microbatch])
+
+    def backward(self, stage: StagePlan, microbatch: int, gradient: Activation | None) -> Activation | None:
+        graph = self._graphs.pop((stage.pipeline_index, stage.stage_index, microbatch))
+        if stage.end_layer == self.num_layers:
+            gradient = torch.full_like(graph.output, 1.0 / self._spec.num_microbatches)
+        for layer in reversed(stage.layers):
+            self._layers[layer].collect(stage.pipeline_index, self._epoch)
+            gradient = graph.backward(gradient)
+        return None if stage.first_layer == 0 else gradient
+
+    def redundant_forward(self, stage: StagePlan, microbatch: int, inputs: Activation | None) -> bool:
+        graph = self._graph(stage, microbatch, inputs)
+        self._advance(graph, stage, microbatch)
+        return graph.num_layers_done == len(stage.layers)
+
+    def redundant_forwards_done(self, stage: StagePlan) -> int:
+        place = (stage.pipeline_index, stage.stage_index)
+        return sum(key[:2] == place and g.num_layers_done == len(stage.layers) for key, g in self._graphs.items())
+
+    def _graph(self, stage: StagePlan, microbatch: int, inputs: Activation | None) -> StageGraph:
+        key = (stage.pipeline_index, stage.stage_index, microbatch)
+        if key not in self._graphs:
+            self._graphs[key] = StageGraph(self._batch(microbatch)[0] if stage.first_layer == 0 else inputs)
+        return self._graphs[key]
+
+    def _advance(self, graph: StageGraph, stage: StagePlan, microbatch: int) -> None:
+        layer = stage.first_layer + graph.num_layers_done
+        module = self._layers[layer].module
+        is_last = layer == self.num_layers - 1
+        targets = self._batch(microbatch)[1] if is_last else None
+        self._seed("dropout", microbatch, layer)
+        try:
+            if is_last:
+                graph.advance(lambda *x: self._recipe.loss(module(*x), targets), needs_input_gradient=layer > 0)
+            else:
+                graph.advance(module, needs_input_gradient=layer > 0)
+        except Exception as error:
+            raise RecipeError(
+                f"layer {self._layouts[layer].name}{' or the loss' if is_last else ''}, step {self._step}, "
+                f"microbatch {microbatch}: forward raised {type(error).__name__}: {error}"
+            ) from error
+        if is_last:
+            self._losses[microbatch] = graph.output
+
+    def _batch(self, microbatch: int) -> tuple[Activation, Any]:
+        if microbatch not in self._batches:
+            ids = sample_ids(
+                seed=self._spec.seed,
+                step=self._step,
+                microbatch=microbatch,
+                num_microbatches=self._spec.num_microbatches,
+                microbatch_size=self._spec.microbatch_size,
+                num_samples=len(self._recipe.dataset),
+            )
+            self._seed("batch", microbatch)
+            try:
+                self._batches[microbatch] = self._recipe.dataset.batch(ids)
+            except Exception as error:
+                raise RecipeError(
+                    f"data set: batch() of samples {ids[:4]}… raised {type(error).__name__}: {error}"
+                ) from error
+        return self._batches[microbatch]
+
+    def _seed(self, purpose: str, *numbers: int) -> None:
+        # Not torch.manual_seed: it visits every kind of device and takes 100 µs instead of 1.
+        torch.default_generator.manual_seed(seed_of(purpose, self._spec.seed, self._step, *numbers))
+
+    # --- reduction and commit ---
+
+    def contribution(self, unit: Unit, layer: int, pipeline_index: int, chunk: int, num_chunks: int) -> Tensor:
+        held = self._layers[layer]
+        piece = next(piece for piece in held.layout.pieces if piece.unit_index == unit.index)
+        length = piece.end - piece.first
+        start, end = (piece.first + length * i // num_chunks for i in (chunk, chunk + 1))
+        return held.gradient(pipeline_index, self._epoch)[start:end]
+
+    def add(self, values: Sequence[Tensor]) -> Tensor:
+        """A lone value is returned as it is: nobody changes values in place."""
+        if len(values) == 1:
+            return values[0]
+        total = values[0] + values[1]
+        for value in values[2:]:
+            total += value
+        return total
+
+    def square_norm(self, unit: Unit, chunks: Sequence[Tensor]) -> float:
+        total = 0.0
+        for chunk in chunks:
+            for block in torch.split(chunk, NORM_BLOCK):
+                wide = block.double()
+                total += float(torch.dot(wide, wide))
+        return total
+
+    def apply(self, step: int, reduced: Mapping[int, Sequence[Tensor]], square_norms: Sequence[float]) -> None:
+        scale = clip_scale(square_norms, self._recipe.clip_norm)
+        learning_rate = self._recipe.learning_rate(step)
+        for layer in self._layers.values():
+            layer.update(reduced, scale, learning_rate)
+
+    # --- holding layers ---
+
+    def held_layers(self) -> tuple[int, ...]:
+        return tuple(sorted(self._layers))
+
+    def initialise(self, layer: int) -> None:
+        held = self._new_layer(layer)
+        for group in self._recipe.ties:
+            first = group[0]
+            for tied in group[1:]:
+                if tied.layer == layer:
+                    source = self._new_layer(first.layer).module.get_parameter(first.parameter)
+                    with torch.no_grad():
+                        held.module.get_parameter(tied.parameter).copy_(source)
+        self._layers[layer] = held
+
+    def _new_layer(self, layer: int) -> HeldLayer:
+        torch.default_generator.manual_seed(seed_of("layer", self._spec.seed, layer))
+        return HeldLayer(build(self._recipe.layers[layer]), self._layouts[layer], self._recipe.optimizer)
+
+    def restore(self, layer: int, checkpoint_step: int) -> None:
+        url = self._spec.checkpoint_url
+        if checkpoint_step not in self._manifests:
+            self._manifests[checkpoint_step] = read_manifest(url, checkpoint_step)
+        state = read_layer(url, self._manifests[checkpoint_step], layer)
+        try:
+            self.import_layer(layer, state)
+        except ValueError as error:
+            raise CheckpointError(
+                f"checkpoint of step {checkpoint_step} in {url} is of another model: {error}; "
+                "use the recipe and the options that wrote it"
+            ) from error
+
+    def export_layer(self, layer: int) -> LayerState:
+        return self._layers[layer].snapshot()
+
+    def import_layer(self, layer: int, state: LayerState) -> None:
+        held = self._new_layer(layer)
+        held.load(state)
+        self._layers[layer] = held
+
+    def drop_layer(self, layer: int) -> None:
+        del self._layers[layer]
+
+    def digest(self, layer: int) -> str:
+        state = self._layers[layer].state()
+        digest = hashlib.sha256(digest_tensors(v for _, v in sorted(state.items()) if isinstance(v, Tensor)).encode())
+        digest.update(repr(sorted((k, v) for k, v in state.items() if not isinstance(v, Tensor))).encode())
+        return digest.hexdigest()
+
+    def save(self, step: int, layers: Sequence[int]) -> None:
+        """Blocks only while two earlier checkpoints are still being written."""
+        self._writer.save(
+            step, [Snapshot(layer=i, name=self._layouts[i].name, state=self._layers[i].snapshot()) for i in layers]
+        )
+
+    def close(self) -> None:
+        """Waits until every checkpoint handed over is written or has failed."""
+        self._writer.close()
+
+
+def clip_scale(square_norms: Sequence[float], clip_norm: float | None) -> float:
+    """What gradients are multiplied by: ``clip_norm`` over the global norm where that is larger, as torch's
+    ``clip_grad_norm_`` has it. A norm that is not finite clips nothing; the loss will say so.
+    """
+    if clip_norm is None:
+        return 1.0
+    norm = math.sqrt(sum(square_norms))
+    return clip_norm / (norm + 1e-6) if norm > clip_norm and math.isfinite(norm) else 1.0

@@ -1,6 +1,8 @@
-"""Which cluster a command means, and asking its coordinator for something."""
+"""Which cluster a command means; making one; its coordinator, and asking it for something."""
 
+import json
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,8 +10,11 @@ from bamboo_cli import output, paths
 from bamboo_cli.errors import BambooError, StateError, UsageError
 
 if TYPE_CHECKING:
-    from bamboo_cli.coordinator.store import RequestKind
+    from bamboo_cli.config import JobConfig
+    from bamboo_cli.coordinator.reader import ClusterStatus
+    from bamboo_cli.coordinator.store import ClusterState, RequestKind
 
+IDENTITY_FILE = "cluster.json"
 POLL_S = 0.1
 ANSWER_DEADLINE_S = 120.0
 
@@ -18,43 +23,128 @@ class RefusedError(BambooError):
     """The coordinator said no; the message says why."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Beside the state file, so that `down` can sweep by the cluster's mark even when that file is damaged."""
+
+    cluster_id: str
+    cloud: str
+
+
+# --- which one --------------------------------------------------------------------------------------------------
+
+
 def state_file(cluster: str | None) -> Path:
     """``state.db`` of the named cluster, or of the only one that is up (else the one that was used last).
 
     Raises StateError when there is none, UsageError when several are up.
     """
-    from bamboo_cli.coordinator.store import ClusterState, state_path
-
-    if cluster is not None:
-        path = state_path(paths.cluster_dir(cluster))
-        if not path.exists():
-            raise StateError(f"there is no cluster {cluster} in {paths.clusters_dir()}", next_step=_known_clusters())
-        return path
     found = sorted(paths.clusters_dir().glob("*/state.db"), key=lambda path: path.stat().st_mtime)
+    if cluster is not None:
+        path = paths.cluster_dir(cluster) / "state.db"
+        if path not in found:
+            names = ", ".join(sorted(path.parent.name for path in found))
+            raise StateError(
+                f"there is no cluster {cluster} in {paths.clusters_dir()}",
+                next_step=f"There are: {names}." if names else "Start one with `bamboo up JOB`.",
+            )
+        return path
     if not found:
         raise StateError(
             f"there is no cluster in {paths.clusters_dir()}",
             next_step="Start one with `bamboo up JOB` or `bamboo run JOB`.",
         )
-    up = [path for path in found if len(found) > 1 and _state(path) != ClusterState.CLOSED]
+    up = [path for path in found if len(found) > 1 and not _is_closed(path)]
     if len(up) > 1:
         names = ", ".join(path.parent.name for path in up)
         raise UsageError(f"several clusters are up: {names}", next_step="Say which one with --cluster NAME.")
     return up[0] if up else found[-1]
 
 
-def _state(path: Path) -> str | None:
-    from bamboo_cli.coordinator.reader import read_status
+def _is_closed(path: Path) -> bool:
+    from bamboo_cli.coordinator.store import ClusterState
 
     try:
-        return read_status(path, now=time.time()).state
+        return read_state(path) is ClusterState.CLOSED
     except StateError:
-        return None  # damaged or foreign: not closed for sure, so it counts as up and has to be named
+        return False  # damaged or foreign: not closed for sure, so it has to be named
 
 
-def _known_clusters() -> str:
-    names = sorted(path.parent.name for path in paths.clusters_dir().glob("*/state.db"))
-    return f"There are: {', '.join(names)}." if names else "Start one with `bamboo up JOB`."
+def read_state(path: Path) -> "ClusterState":
+    """Raises StateError."""
+    from bamboo_cli.coordinator.reader import read_status
+
+    return read_status(path, now=time.time()).state
+
+
+def read_identity(cluster_dir: Path) -> Identity:
+    """Raises StateError when neither file can be read."""
+    try:
+        return Identity(**json.loads((cluster_dir / IDENTITY_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        from bamboo_cli.coordinator.reader import read_status
+        from bamboo_cli.coordinator.store import state_path
+
+        status = read_status(state_path(cluster_dir), now=time.time())
+        return Identity(cluster_id=status.cluster_id, cloud=status.cloud)
+
+
+def is_up(cluster_dir: Path) -> bool:
+    """Whether there is one of that name that is not closed. Raises StateError."""
+    from bamboo_cli.coordinator.store import ClusterState, state_path
+
+    path = state_path(cluster_dir)
+    return path.exists() and read_state(path) is not ClusterState.CLOSED
+
+
+# --- making one -------------------------------------------------------------------------------------------------
+
+
+def open_or_create(job: "JobConfig", job_text: str, cluster: str | None) -> Path:
+    """The cluster's folder. A closed one of that name is put aside with its story and bill.
+
+    Raises StateError.
+    """
+    from bamboo_cli.coordinator import store
+
+    cluster_dir = paths.cluster_dir(cluster or job.name)
+    path = store.state_path(cluster_dir)
+    if is_up(cluster_dir):
+        return cluster_dir
+    if path.exists():
+        _put_aside(path)
+    cluster_id = store.create_cluster(
+        cluster_dir,
+        name=cluster_dir.name,
+        cloud=job.cloud,
+        job_text=job_text,
+        job=job.model_dump(mode="json"),
+        wanted_nodes=job.num_nodes,
+    )
+    identity = Identity(cluster_id=cluster_id, cloud=job.cloud)
+    (cluster_dir / IDENTITY_FILE).write_text(json.dumps(asdict(identity)), encoding="utf-8")
+    return cluster_dir
+
+
+def _put_aside(path: Path) -> None:
+    cluster_id = read_identity(path.parent).cluster_id
+    for suffix in ("", "-wal", "-shm"):
+        file = path.with_name(path.name + suffix)
+        if file.exists():
+            file.rename(path.with_name(f"{cluster_id}.db{suffix}"))
+
+
+# --- its coordinator --------------------------------------------------------------------------------------------
+
+
+def ensure_coordinator(cluster_dir: Path) -> bool:
+    """Start the coordinator unless it runs. True: it had to be started. Raises StateError with its log's end."""
+    from bamboo_cli.coordinator import daemon, lock
+
+    if lock.is_locked(cluster_dir):
+        return False
+    daemon.start(cluster_dir)
+    return True
 
 
 def ask(path: Path, kind: "RequestKind", payload: dict[str, Any], *, what: str) -> str:
@@ -69,19 +159,40 @@ def ask(path: Path, kind: "RequestKind", payload: dict[str, Any], *, what: str) 
     deadline = time.monotonic() + ANSWER_DEADLINE_S
     with output.waiting(what) as saw:
         while time.monotonic() < deadline:
+            alive = is_locked(path.parent)  # before the answer is looked for: it may end right after giving it
             answer = request_outcome(path, request_id)
             if answer.state is RequestState.REFUSED:
                 raise RefusedError(answer.outcome)
             if answer.state is RequestState.DONE:
                 return answer.outcome
-            if not is_locked(path.parent):
+            if not alive:
                 raise StateError(
                     "the coordinator is not running, so nobody answered",
-                    next_step=f"`bamboo up` starts it again; its log is {path.parent / 'coordinator.log'}.",
+                    next_step=f"`bamboo up JOB` starts it again; its log is {path.parent / 'coordinator.log'}.",
                 )
-            saw("asked the coordinator")
+            saw("")
             time.sleep(POLL_S)
     raise StateError(
         f"the coordinator did not answer within {ANSWER_DEADLINE_S:.0f} s",
         next_step=f"See {path.parent / 'coordinator.log'}.",
     )
+
+
+def await_nodes(path: Path) -> "ClusterStatus":
+    """Until all wanted nodes have a ready worker. Raises StateError when the coordinator dies meanwhile."""
+    from bamboo_cli.coordinator.reader import read_status
+
+    with output.waiting("the nodes") as saw:
+        while True:
+            status = read_status(path, now=time.time())
+            ready = sum(node.state in ("standby", "active") for node in status.nodes)
+            if ready >= status.wanted_nodes:
+                return status
+            if not status.coordinator.alive:
+                raise StateError(
+                    "the coordinator ended while the nodes were coming up",
+                    next_step=f"See {path.parent / 'coordinator.log'}; `bamboo up` starts it again.",
+                )
+            reasons = {node.reason for node in status.nodes if node.state == "intended" and node.reason}
+            saw(f"{ready} of {status.wanted_nodes} ready" + (f" ({', '.join(sorted(reasons))})" if reasons else ""))
+            time.sleep(POLL_S * 2)

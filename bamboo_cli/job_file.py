@@ -105,17 +105,21 @@ def spell(key: Key) -> str:
 # --- the file ---------------------------------------------------------------------------------------------------
 
 
-def _compose(path: Path) -> yaml.Node | None:
+def read_text(path: Path) -> str:
+    """Raises JobFileError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise JobFileError(
             f"{path}: there is no such file", next_step="`bamboo init` writes a job file to start from."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise JobFileError(f"{path}: cannot be read: {error}") from error
+
+
+def _compose(path: Path) -> yaml.Node | None:
     try:
-        root = yaml.compose(text, Loader=_Loader)
+        root = yaml.compose(read_text(path), Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise JobFileError(f"{path}:{line}: this is not YAML: {error.problem}") from None

@@ -7,6 +7,7 @@ import typer
 
 from bamboo_cli.commands import cost, demo, down, events, init, logs, plan, preempt, run, status, train, up
 from bamboo_cli.errors import BambooError
+from bamboo_cli.training import DetachedError
 
 EXIT_BUG = 3
 
@@ -36,9 +37,12 @@ for _command in (init, demo, plan, run, up, train, status, logs, events, cost, p
 
 
 def main() -> None:
-    """The ``bamboo`` command. Exit codes: 0 done, 1 failed with a message, 2 wrong usage, 3 a bug in Bamboo."""
+    """The ``bamboo`` command. Exit codes: 0 done, 1 failed with a message, 2 wrong usage, 3 a bug, 130 Ctrl-C."""
     try:
         app()
+    except DetachedError as detached:
+        print(f"\n{detached.message}. {detached.next_step}", file=sys.stderr)
+        sys.exit(detached.exit_code)
     except BambooError as error:
         print(f"error: {error.message}", file=sys.stderr)
         if error.next_step:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from bamboo_trainer.dryrun import DryRun, Durations, dry_run, grid
-from bamboo_trainer.plan import Member, Mode, NodeId, Pipeline, Plan, PlanKind, StagePlan, WorkerId, split_microbatches
-from bamboo_trainer.redundancy import shadow_index
+from bamboo_trainer.plan import Mode, NodeId, Plan, WorkerId
+from bamboo_trainer.reconfigure import Candidate, Wanted, plan_boundary
 
 from bamboo_cli.config import JobConfig, ZoneConfig
 
@@ -45,9 +45,10 @@ class Preview:
 def preview(job: JobConfig) -> Preview:
     """Nodes cheapest zone first and spread over zones, stages even. Raises dryrun.DeadlockError."""
     zones = _spread(job)
-    plan = _plan(job)
+    plan = _plan(job, zones)
     result = dry_run(plan, Durations.even(job.stages))
-    nodes = tuple(_placed(index, zone, plan, result) for index, zone in enumerate(zones))
+    placed = [_placed(index, zone, plan, result) for index, zone in enumerate(zones)]
+    nodes = tuple(sorted(placed, key=lambda node: (node.pipeline_index is None, node.pipeline_index, node.stage_index)))
     return Preview(
         nodes=nodes,
         num_pipelines=job.pipelines,
@@ -89,39 +90,27 @@ def _spread(job: JobConfig) -> list[ZoneConfig]:
     return chosen
 
 
-def _worker(pipeline_index: int, stage_index: int, num_stages: int) -> WorkerId:
-    return WorkerId(f"n{pipeline_index * num_stages + stage_index + 1}/1")
-
-
-def _plan(job: JobConfig) -> Plan:
-    def stage_plan(d: int, s: int) -> StagePlan:
-        shadow = None if job.redundancy is Mode.OFF else shadow_index(s, job.stages)
-        return StagePlan(
-            pipeline_index=d,
-            stage_index=s,
-            first_layer=s,
-            end_layer=s + 1,
-            host=_worker(d, s, job.stages),
-            shadow=None if shadow is None else _worker(d, shadow, job.stages),
+def _plan(job: JobConfig, zones: list[ZoneConfig]) -> Plan:
+    """The coordinator's own planner, with one even layer a stage."""
+    candidates = [
+        Candidate(
+            worker_id=WorkerId(f"n{index + 1}/1"),
+            node_id=NodeId(f"n{index + 1}"),
+            zone=zone.name,
+            address="",
+            port=0,
         )
-
-    parts = split_microbatches(job.num_microbatches, job.pipelines)
-    workers = [_worker(d, s, job.stages) for d in range(job.pipelines) for s in range(job.stages)]
-    return Plan(
-        generation=1,
-        kind=PlanKind.BOUNDARY,
-        first_step=0,
+        for index, zone in enumerate(zones)
+    ]
+    wanted = Wanted(
+        num_pipelines=job.pipelines,
+        num_stages=job.stages,
         mode=job.redundancy,
-        pipelines=tuple(
-            Pipeline(
-                first_microbatch=part.start,
-                end_microbatch=part.stop,
-                stages=tuple(stage_plan(d, s) for s in range(job.stages)),
-            )
-            for d, part in enumerate(parts)
-        ),
-        members=tuple(Member(worker_id=w, node_id=NodeId(w.split("/")[0]), address="", port=0) for w in workers),
+        num_microbatches=job.num_microbatches,
+        costs_s=(1.0,) * job.stages,
+        parameter_bytes=(1,) * job.stages,
     )
+    return plan_boundary(generation=1, first_step=0, candidates=candidates, wanted=wanted)
 
 
 def _placed(index: int, zone: ZoneConfig, plan: Plan, result: DryRun) -> PlacedNode:

@@ -5,12 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bamboo_cli import clusters, output
-from bamboo_cli.errors import RunFailedError
+from bamboo_cli import clusters
+from bamboo_cli.errors import BambooError, RunFailedError
 
 if TYPE_CHECKING:
     from bamboo_cli.config import JobConfig
-    from bamboo_cli.coordinator.reader import RunStatus
+
+
+class DetachedError(BambooError):
+    """Ctrl-C while looking on: nothing was stopped, and the message says how to come back."""
+
+    exit_code = 130
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +58,32 @@ def start_run(path: Path, job: "JobConfig", job_text: str) -> str:
     return clusters.ask(path, RequestKind.TRAIN, payload, what="the coordinator to take the run")
 
 
-def summarise(path: Path, run: "RunStatus") -> RunSummary:
+def look_on(path: Path, run_id: str, *, step_lines: int = 1, plain: bool = False) -> RunSummary:
+    """Until the run has ended. Raises DetachedError after Ctrl-C: the run goes on."""
+    from bamboo_cli.watching import watch_run
+
+    try:
+        watch_run(path, run_id, step_lines=step_lines, plain=plain)
+    except KeyboardInterrupt:
+        name = path.parent.name
+        raise DetachedError(
+            f"detached; run {run_id} goes on",
+            next_step=f"Look again with `bamboo status --watch --cluster {name}`; "
+            f"stop it and give everything back with `bamboo down --cluster {name}`.",
+        ) from None
+    return summary_of(path, run_id)
+
+
+def summary_of(path: Path, run_id: str) -> RunSummary:
     """Raises StateError."""
     from bamboo_cli.bills import read_run_bill
+    from bamboo_cli.coordinator.reader import read_runs
     from bamboo_cli.costs.ledger import usd
 
+    run = next(run for run in read_runs(path) if run.run_id == run_id)
+
     now = time.time()
-    spent = read_run_bill(path, run.run_id, now=now).amount
+    spent = read_run_bill(path, run_id, now=now).amount
     return RunSummary(
         run_id=run.run_id,
         state=run.state,
@@ -96,13 +120,4 @@ def check_done(summary: RunSummary, path: Path) -> None:
     raise RunFailedError(
         f"run {summary.run_id} {summary.state} after {summary.steps} steps: {summary.reason or 'no reason is known'}",
         next_step=f"{saved} `bamboo events --cluster {path.parent.name}` tells the story, `bamboo logs` the details.",
-    )
-
-
-def tell_detached(path: Path, run_id: str) -> None:
-    """After Ctrl-C: nothing was stopped."""
-    name = path.parent.name
-    output.note(
-        f"\nDetached; run {run_id} goes on. Look again with `bamboo status --watch --cluster {name}`; "
-        f"stop it and give everything back with `bamboo down --cluster {name}`."
     )

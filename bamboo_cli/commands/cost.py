@@ -4,10 +4,14 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli.commands import options
+
 
 def command(
-    cluster: Annotated[str | None, typer.Option(help="Name of the cluster, if several are up.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document; money in millionths of a dollar.")] = False,
+    cluster: options.Cluster = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="JSON instead of text; money in millionths of a dollar.")
+    ] = False,
 ) -> None:
     """Show what the cluster has cost, by run, zone and node, beside the on-demand price.
 

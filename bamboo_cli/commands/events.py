@@ -4,9 +4,11 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli.commands import options
+
 
 def command(
-    cluster: Annotated[str | None, typer.Option(help="Name of the cluster, if several are up.")] = None,
+    cluster: options.Cluster = None,
     node: Annotated[str | None, typer.Option(help="Only the story of this node, such as n3.")] = None,
     run: Annotated[str | None, typer.Option(help="Only the story of this run.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Only the newest so many.")] = None,

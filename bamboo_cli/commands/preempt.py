@@ -4,12 +4,14 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli.commands import options
+
 
 def command(
     node: Annotated[str, typer.Argument(help="The node to take, such as n2.", metavar="NODE")],
     no_notice: Annotated[bool, typer.Option("--no-notice", help="At once, without warning.")] = False,
-    cluster: Annotated[str | None, typer.Option(help="Name of the cluster, if several are up.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    cluster: options.Cluster = None,
+    yes: options.Yes = False,
 ) -> None:
     """Take a node away, as the cloud would: after a notice, or at once.
 

@@ -4,11 +4,13 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli.commands import options
+
 
 def command(
-    cluster: Annotated[str | None, typer.Option(help="Name of the cluster, if several are up.")] = None,
+    cluster: options.Cluster = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it until Ctrl-C.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Show the cluster, its nodes and their stages, the run, and the money.
 

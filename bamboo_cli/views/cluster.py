@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bamboo_cli.coordinator.reader import ClusterStatus, NodeStatus, RunStatus, StepRow, StoryEvent
 
 STALE_HEARTBEAT_S = 10.0
-GONE = ("gone", "lost", "ended")
+GONE = ("released", "ended")
 
 
 def status(cluster: "ClusterStatus", now: float) -> RenderableType:

@@ -1,0 +1,34 @@
+"""``bamboo down``"""
+
+from bamboo_cli.commands import options
+
+
+def command(cluster: options.Cluster = None, yes: options.Yes = False, json: options.Json = False) -> None:
+    """Give everything back, and prove that nothing is left.
+
+    A run that is on ends; its checkpoints, the story and the bill stay. Exits with 1 and a list if anything could
+    not be ended.
+
+    \b
+    Example:
+      bamboo down --yes
+    """
+    import time
+
+    from bamboo_cli import clusters, output
+    from bamboo_cli.bills import read_bill
+    from bamboo_cli.errors import StateError
+    from bamboo_cli.teardown import bring_down
+    from bamboo_cli.views.bill import total_line
+
+    path = clusters.state_file(cluster)
+    output.confirm(f"End the run and give back all nodes of cluster {path.parent.name}?", yes=yes)
+    down = bring_down(path.parent)
+    if json:
+        output.json_result(down)
+        return
+    output.line(f"cluster {down.cluster_id} is down, nothing is left ({down.by}: {down.detail})")
+    try:
+        output.line(total_line(read_bill(path, now=time.time()).total))
+    except StateError as error:
+        output.note(f"the bill cannot be read: {error.message}")

@@ -1,0 +1,30 @@
+"""From a job to nodes that are being rented: the price is agreed and the recipe tried, then the coordinator acts."""
+
+from pathlib import Path
+
+from bamboo_cli import clusters, output, paths
+from bamboo_cli.config import JobConfig
+from bamboo_cli.errors import StateError
+from bamboo_cli.preview import preview
+from bamboo_cli.recipe_check import check_recipe
+
+
+def rent(job: JobConfig, job_text: str, cluster: str | None, *, yes: bool, new: bool = False) -> Path:
+    """The folder of the cluster, whose coordinator now runs. ``new``: refuse one that is up already.
+
+    Raises StateError; UsageError (recipe, not confirmed) before anything is rented.
+    """
+    is_up = clusters.is_up(paths.cluster_dir(cluster or job.name))
+    if is_up and new:
+        raise StateError(
+            f"cluster {cluster or job.name} is up already",
+            next_step="Train on it with `bamboo train`, end it with `bamboo down`, or name another with --cluster.",
+        )
+    if not is_up:
+        price = preview(job).spot_usd_per_hour
+        output.confirm(f"Rent {job.num_nodes} nodes on {job.cloud} for {output.usd(price)} an hour?", yes=yes)
+        check_recipe(job)
+    cluster_dir = clusters.open_or_create(job, job_text, cluster)
+    if clusters.ensure_coordinator(cluster_dir) and is_up:
+        output.note("the coordinator was not running; it was started again")
+    return cluster_dir

@@ -1,0 +1,125 @@
+"""Giving everything back, and proving it. The cloud's list counts, not ours."""
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bamboo_cli import clusters, output
+from bamboo_cli.errors import BambooError, LeftBehindError, StateError
+from bamboo_cli.providers.base import InstanceState, Provider
+from bamboo_cli.providers.choose import provider_of_cloud
+
+SWEEP_DEADLINE_S = 120.0
+END_DEADLINE_S = 30.0
+POLL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Down:
+    """How it went. Nothing is left, or LeftBehindError would have been raised."""
+
+    cluster_id: str
+    by: str
+    """``coordinator``, or ``sweep`` when none could be had."""
+    detail: str
+
+
+def bring_down(cluster_dir: Path) -> Down:
+    """End the run, give back all instances, end the coordinator, and prove that nothing is left.
+
+    A coordinator that died is started once more, so that it closes the books; if that fails (a damaged state file, say)
+    the instances are swept by the cluster's mark. Raises LeftBehindError with what is still there.
+    """
+    identity = clusters.read_identity(cluster_dir)
+    provider = provider_of_cloud(identity.cloud)
+    try:
+        detail, by = _ask_coordinator(cluster_dir), "coordinator"
+    except BambooError as error:
+        output.note(f"the coordinator could not close the cluster ({error.message}); sweeping it from here")
+        _end_coordinator(cluster_dir)
+        detail, by = _sweep(provider, identity.cluster_id), "sweep"
+    _await_end_of_coordinator(cluster_dir)
+    left = _await_nothing_left(provider, identity.cluster_id)
+    if left:
+        raise LeftBehindError(
+            f"{len(left)} things of cluster {identity.cluster_id} are still there:\n  " + "\n  ".join(left),
+            next_step="Try `bamboo down` again; if that does not help, end them by hand.",
+        )
+    return Down(cluster_id=identity.cluster_id, by=by, detail=detail)
+
+
+def _ask_coordinator(cluster_dir: Path) -> str:
+    from bamboo_cli.coordinator.store import ClusterState, RequestKind, state_path
+
+    path = state_path(cluster_dir)
+    if clusters.read_state(path) is ClusterState.CLOSED:
+        return "it was closed already"
+    clusters.ensure_coordinator(cluster_dir)
+    return clusters.ask(path, RequestKind.DOWN, {}, what="all nodes to be given back")
+
+
+def _sweep(provider: Provider, cluster_id: str) -> str:
+    """Terminate whatever carries the mark, until the cloud lists nothing alive. Raises CloudError."""
+    ended: set[str] = set()
+    deadline = time.monotonic() + SWEEP_DEADLINE_S
+    with output.waiting("the cloud to end the instances") as saw:
+        while time.monotonic() < deadline:
+            alive = [i for i in provider.instances(cluster_id) if i.state is not InstanceState.TERMINATED]
+            if not alive:
+                break
+            saw(f"{len(alive)} left")
+            ended |= {instance.instance_id for instance in alive}
+            provider.terminate(tuple(instance.instance_id for instance in alive))
+            time.sleep(POLL_S)
+    return f"{len(ended)} instances ended"
+
+
+def _end_coordinator(cluster_dir: Path) -> None:
+    """One that does not answer would go on renting."""
+    from bamboo_cli.coordinator import lock
+
+    pid = _coordinator_pid(cluster_dir)
+    if pid is None or not lock.is_locked(cluster_dir):
+        return
+    output.note(f"ending the coordinator, process {pid}")
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        os.kill(pid, number)
+        deadline = time.monotonic() + END_DEADLINE_S / 2
+        while time.monotonic() < deadline:
+            if not lock.is_locked(cluster_dir):
+                return
+            time.sleep(POLL_S)
+
+
+def _coordinator_pid(cluster_dir: Path) -> int | None:
+    """As its lock file has it, which can be read when the state file cannot."""
+    from bamboo_cli.coordinator import lock
+
+    try:
+        return int((cluster_dir / lock.LOCK_FILE).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _await_end_of_coordinator(cluster_dir: Path) -> None:
+    """Raises StateError when it stays."""
+    from bamboo_cli.coordinator import lock
+
+    deadline = time.monotonic() + END_DEADLINE_S
+    while lock.is_locked(cluster_dir):
+        if time.monotonic() > deadline:
+            raise StateError(
+                f"the coordinator (process {_coordinator_pid(cluster_dir)}) of {cluster_dir} does not end",
+                next_step="End it by hand, then try `bamboo down` again.",
+            )
+        time.sleep(POLL_S)
+
+
+def _await_nothing_left(provider: Provider, cluster_id: str) -> tuple[str, ...]:
+    """Ended processes may linger for a moment; what is still there after that counts."""
+    deadline = time.monotonic() + END_DEADLINE_S
+    while (left := provider.left_behind(cluster_id)) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return left

@@ -1,0 +1,39 @@
+"""How a run went."""
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bamboo_cli import output
+from bamboo_cli.training import RunSummary
+
+
+def summary(run: RunSummary) -> RenderableType:
+    """The run, its losses, what happened to it, what it cost, where the model is."""
+    table = Table.grid(padding=(0, 2))
+    for key, value in _lines(run):
+        table.add_row(Text(key, style="dim"), Text(value, overflow="fold"))
+    return table
+
+
+def _lines(run: RunSummary) -> list[tuple[str, str]]:
+    lines = [("run", f"{run.run_id}: {run.state}{f' ({run.reason})' if run.reason else ''}")]
+    lines.append(("steps", f"{run.steps}, {run.samples} samples in {output.seconds(run.wall_s)}"))
+    if run.first_loss is not None and run.final_loss is not None:
+        lines.append(("loss", f"{run.first_loss:.4f} at first, {run.final_loss:.4f} at last"))
+    lines.append(
+        (
+            "survived",
+            f"{run.preemptions} preemptions by {run.failovers} failovers, {run.reconfigurations} reconfigurations, "
+            f"{run.restores} restores; {run.steps_rerun} steps run again; paused {output.seconds(run.pause_s)} in all",
+        )
+    )
+    saved = f", {1 - run.cost_usd / run.on_demand_usd:.0%} saved" if run.on_demand_usd else ""
+    lines.append(("cost", f"{output.usd(run.cost_usd)}; on demand {output.usd(run.on_demand_usd)}{saved}"))
+    if run.checkpoint_step is not None:
+        lines.append(("checkpoint", f"of step {run.checkpoint_step} in {run.checkpoint_url}"))
+    if run.model_url:
+        lines.append(("model", run.model_url))
+    if run.weights_sha256:
+        lines.append(("weights", f"sha256 {run.weights_sha256}"))
+    return lines

@@ -27,8 +27,9 @@ class _Answer:
 class MetadataService:
     """Proxies of the environment are ignored: the service is on the host itself."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, *, request_s: float = REQUEST_S) -> None:
         self.endpoint = endpoint
+        self._request_s = request_s
         self._token: str | None = None
 
     async def get(self, path: str) -> str | None:
@@ -57,10 +58,10 @@ class MetadataService:
         lines = [f"{method} {path} HTTP/1.1", f"Host: {url.netloc}", "Connection: close", "Content-Length: 0"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         try:
-            async with asyncio.timeout(REQUEST_S):
+            async with asyncio.timeout(self._request_s):
                 return await _exchange(url.hostname or "", url.port or 80, "\r\n".join(lines) + "\r\n\r\n")
         except TimeoutError as error:
-            raise MetadataError(f"did not answer within {REQUEST_S:g} s") from error
+            raise MetadataError(f"did not answer within {self._request_s:g} s") from error
         except OSError as error:
             raise MetadataError(f"cannot be reached ({error.strerror or error})") from error
         except (ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:

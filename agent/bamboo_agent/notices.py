@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from bamboo_agent.imds import MetadataError, MetadataService
+from bamboo_agent.imds import REQUEST_S, MetadataError, MetadataService
 from bamboo_agent.messages import AgentMessage, Hint, MetadataTrouble, Notice
 
 log = logging.getLogger(__name__)
@@ -25,24 +25,32 @@ TELL_AGAIN_S = 3600.0
 
 
 class NoticeWatch:
-    def __init__(self, *, endpoint: Callable[[], str], poll_s: float, say: Callable[[AgentMessage], None]) -> None:
+    def __init__(
+        self,
+        *,
+        endpoint: Callable[[], str],
+        poll_s: float,
+        say: Callable[[AgentMessage], None],
+        request_s: float = REQUEST_S,
+    ) -> None:
         """``endpoint`` is asked again whenever the service has answered badly."""
         self._endpoint = endpoint
         self._poll_s = poll_s
+        self._request_s = request_s
         self._say = say
         self._said: set[AgentMessage] = set()
         self._failing = False
         self._told_at: float | None = None
 
     async def run(self) -> None:
-        service = MetadataService(self._endpoint())
+        service = MetadataService(self._endpoint(), request_s=self._request_s)
         while True:
             try:
                 await self._poll(service)
                 self._well()
             except MetadataError as error:
                 self._badly(service, error)
-                service = MetadataService(self._endpoint())
+                service = MetadataService(self._endpoint(), request_s=self._request_s)
             await asyncio.sleep(self._poll_s)
 
     async def _poll(self, service: MetadataService) -> None:
@@ -56,7 +64,7 @@ class NoticeWatch:
     def _say_once(self, message: Notice | Hint) -> None:
         if message not in self._said:
             self._said.add(message)
-            log.warning("%s", message)
+            log.warning("from the cloud: %s", message)
             self._say(message)
 
     def _well(self) -> None:

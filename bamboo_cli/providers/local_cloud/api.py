@@ -37,7 +37,7 @@ class Api(Server):
         self.cloud = cloud
         self.token = secrets.token_urlsafe(32)
         self.port: int = self.server_address[1]
-        threading.Thread(target=self.serve_forever, daemon=True, name="api").start()
+        threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True, name="api").start()
 
     def perform(self, call: Call) -> bytes:
         """The JSON answer. Raises CloudError, CloudClosed."""

@@ -1,0 +1,7 @@
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def never_the_real_metadata_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing listens on the discard port of the loopback."""
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:9")

@@ -1,0 +1,54 @@
+"""A worker process without torch. It does what the ``recipe_options`` of ``Prepare`` say, and starts in 20 ms.
+
+It writes its messages by hand, so that it also checks the format that ``bamboo_trainer.control`` has to keep.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+
+control = socket.socket(fileno=int(os.environ["BAMBOO_CONTROL_FD"]))
+lines = control.makefile("rwb")
+
+
+def say(kind: str, **fields: object) -> None:
+    lines.write(json.dumps({"kind": kind} | fields).encode() + b"\n")
+    lines.flush()
+
+
+def step_committed(step: int) -> None:
+    summary = {"step": step, "losses": [1.0], "square_norms": [1.0]}
+    say("step_committed", generation=1, summary=summary, learning_rate=0.1, step_s=0.1, num_samples=1)
+
+
+print("the worker double runs", flush=True)
+say("worker_ready", address=os.environ["BAMBOO_LISTEN_ADDRESS"], port=7, pid=os.getpid())
+for line in lines:
+    message = json.loads(line)
+    if message["kind"] == "exit":
+        sys.exit(0)
+    if message["kind"] != "prepare":
+        continue
+    say("prepared", run_id=message["spec"]["run_id"], layer_names=[])
+    for deed, argument in message["spec"]["recipe_options"].items():
+        match deed:
+            case "beat":
+                say("worker_beat")
+            case "commit":
+                for step in range(*argument):
+                    step_committed(step)
+            case "garble":
+                lines.write(b"}{\n")
+                lines.flush()
+            case "print":
+                print(argument, flush=True)
+            case "fail":
+                say("worker_failed", fault="recipe", detail=argument)
+            case "exit":
+                sys.exit(argument)
+            case "crash":
+                raise RuntimeError(argument)
+            case "freeze":
+                os.kill(os.getpid(), signal.SIGSTOP)

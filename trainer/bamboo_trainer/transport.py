@@ -63,10 +63,12 @@ class Link:
         self._post = post
         self._on_end = on_end
         self._outgoing: SimpleQueue[Frame | None] = SimpleQueue()
+        self._reader = threading.Thread(target=self._read, name=f"from {peer}", daemon=True)
+        self.writer = threading.Thread(target=self._write, name=f"to {peer}", daemon=True)
 
     def start(self) -> None:
-        threading.Thread(target=self._read, name=f"from {self.peer}", daemon=True).start()
-        threading.Thread(target=self._write, name=f"to {self.peer}", daemon=True).start()
+        self._reader.start()
+        self.writer.start()
 
     def send(self, frame: Frame) -> None:
         self._outgoing.put(frame)
@@ -90,21 +92,23 @@ class Link:
     def _read(self) -> None:
         try:
             while True:
-                facts, header, body = framing.decode_head(bytes(self._take(framing.HEAD.size)))
-                text, value_header, value = self._take(facts), self._take(header), self._take(body)
+                lengths = framing.decode_head(bytes(receive_exactly(self._connection, framing.HEAD.size)))
+                text, value_header, value = (receive_exactly(self._connection, length) for length in lengths)
                 self._post(FrameArrived(self.peer, framing.decode(bytes(text), bytes(value_header), value)))
         except (OSError, framing.FrameError) as error:
             self._on_end(self, f"receiving: {error}")
 
-    def _take(self, length: int) -> bytearray:
-        buffer = bytearray(length)
-        view = memoryview(buffer)
-        while view:
-            received = self._connection.recv_into(view)
-            if received == 0:
-                raise ConnectionResetError("the peer closed the connection")
-            view = view[received:]
-        return buffer
+
+def receive_exactly(connection: socket.socket, length: int) -> bytearray:
+    """Raises OSError when the connection ends or times out before."""
+    buffer = bytearray(length)
+    view = memoryview(buffer)
+    while view:
+        received = connection.recv_into(view)
+        if received == 0:
+            raise ConnectionResetError("the peer closed the connection")
+        view = view[received:]
+    return buffer
 
 
 class SocketTransport:
@@ -206,15 +210,15 @@ class SocketTransport:
         """The peer's id; None for a stranger."""
         try:
             connection.settimeout(DIAL_TIMEOUT_S)
-            (length,) = _LENGTH.unpack(connection.recv(_LENGTH.size, socket.MSG_WAITALL))
+            (length,) = _LENGTH.unpack(receive_exactly(connection, _LENGTH.size))
             if length > _HELLO_LIMIT:
                 return None
-            hello = json.loads(connection.recv(length, socket.MSG_WAITALL))
+            hello = json.loads(receive_exactly(connection, length))
             peer = hello["worker_id"]
             if not hmac.compare_digest(hello["proof"], proof(self._secret, peer)):
                 return None
             connection.sendall(b"+")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
         return WorkerId(peer)
 

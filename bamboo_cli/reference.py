@@ -37,13 +37,13 @@ This page is made from `bamboo_cli/config.py` (`make docs`).
 
 _COMMANDS_INTRO = """# Commands
 
-What each prints with `--help`. Results go to standard output, everything else to standard error. Exit codes: 0 done,
-1 failed with a message, 2 wrong usage or a mistake in the job file, 3 a bug in Bamboo (with a traceback).
+Each has `--help`. Results go to standard output, everything else to standard error. Exit codes: 0 done,
+1 failed with a message, 2 wrong usage or a mistake in the job file, 3 a bug in Bamboo (with a traceback), 130 Ctrl-C.
 
 This page is made from the help texts (`make docs`).
 """
 
-_SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
+SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("", JobConfig),
     ("checkpoint", CheckpointConfig),
     ("local", LocalCloudConfig),
@@ -54,7 +54,7 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
 
 def job_file_page() -> str:
     lines = [_JOB_FILE_INTRO]
-    for path, section in _SECTIONS:
+    for path, section in SECTIONS:
         lines += [
             f"## `{path}`" if path else "## The job",
             "",
@@ -114,18 +114,32 @@ def commands_page() -> str:
 
     from bamboo_cli.main import app
 
-    group = typer.main.get_command(app)
-    context = group.make_context("bamboo", [], resilient_parsing=True)
-    lines = [_COMMANDS_INTRO, "```", _help(group, context), "```", ""]
-    for name, command in group.commands.items():  # type: ignore[attr-defined]
-        child = command.make_context(name, [], parent=context, resilient_parsing=True)
-        lines += [f"## bamboo {name}", "", "```", _help(command, child), "```", ""]
+    group: Any = typer.main.get_command(app)
+    lines = [_COMMANDS_INTRO]
+    for name, command in group.commands.items():
+        arguments = [p for p in command.params if p.param_type_name == "argument"]
+        options = [p for p in command.params if p.param_type_name == "option"]
+        usage = " ".join([f"bamboo {name}", *(_argument(p) for p in arguments)])
+        lines += [f"## {usage}", "", *_paragraphs(command.help), ""]
+        lines += ["| | |", "| --- | --- |"]
+        lines += [f"| `{_argument(p)}` | {p.help} |" for p in arguments]
+        lines += [f"| {', '.join(f'`{opt}`' for opt in p.opts)} | {p.help} |" for p in options]
+        lines.append("")
     return "\n".join(lines)
 
 
-def _help(command: Any, context: Any) -> str:
-    context.terminal_width = context.max_content_width = 100
-    return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+def _argument(parameter: Any) -> str:
+    name = parameter.metavar or parameter.name.upper()
+    return str(name) if parameter.required else f"[{name}]"
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """The help text; its example (after a line with a backspace, which keeps it as it is) as a code block."""
+    prose, _, example = inspect.cleandoc(text).partition("\b\n")
+    yield prose.strip()
+    if example:
+        title, _, code = example.partition("\n")
+        yield from ("", title, "", "```", inspect.cleandoc(code).strip(), "```")
 
 
 def main() -> None:

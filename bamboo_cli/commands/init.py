@@ -7,7 +7,7 @@ import typer
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(help="Where to put them; made if need be.", metavar="[FOLDER]")] = Path("."),
+    folder: Annotated[Path, typer.Argument(help="Where to put them; made if need be.", metavar="FOLDER")] = Path("."),
     minimal: Annotated[
         bool, typer.Option("--minimal", help="Only a job file of four lines, for the gpt2 recipe.")
     ] = False,

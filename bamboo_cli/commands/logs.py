@@ -8,7 +8,7 @@ from bamboo_cli.commands import options
 
 
 def command(
-    node: Annotated[str | None, typer.Argument(help="Only this node, such as n2.", metavar="[NODE]")] = None,
+    node: Annotated[str | None, typer.Argument(help="Only this node, such as n2.", metavar="NODE")] = None,
     cluster: options.Cluster = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="The last so many lines of each log.")] = 20,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing new ones until Ctrl-C.")] = False,

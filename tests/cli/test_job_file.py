@@ -1,0 +1,171 @@
+"""Reading a job file: what is accepted, and what each mistake is told."""
+
+from pathlib import Path
+
+import pytest
+from bamboo_trainer.plan import Mode
+
+from bamboo_cli.config import JobConfig
+from bamboo_cli.errors import JobFileError, UsageError
+from bamboo_cli.job_file import load_job
+
+MINIMAL = "name: tiny\nsteps: 10\nglobal_batch_size: 8\nmicrobatch_size: 2\n"
+
+
+def load(folder: Path, text: str, *settings: str, environment: dict[str, str] | None = None) -> JobConfig:
+    path = folder / "job.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_job(path, settings, environment or {})
+
+
+def refusal(folder: Path, text: str, *settings: str, environment: dict[str, str] | None = None) -> list[str]:
+    """The lines of the message, without the folder."""
+    with pytest.raises(JobFileError) as caught:
+        load(folder, text, *settings, environment=environment)
+    assert caught.value.exit_code == 2
+    return caught.value.message.replace(f"{folder}/", "").splitlines()
+
+
+def test_four_lines_make_a_job(tmp_path: Path) -> None:
+    job = load(tmp_path, MINIMAL)
+
+    assert (job.recipe, job.num_microbatches, job.num_nodes, job.redundancy) == ("gpt2", 4, 2, Mode.BUBBLE)
+
+
+def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
+    environment = {"BAMBOO_SEED": "5", "BAMBOO_LEASE_S": "2", "BAMBOO_CHECKPOINT__EVERY": "7", "BAMBOO_HOME": "/x"}
+
+    job = load(tmp_path, MINIMAL + "seed: 1\nlease_s: 9\n", "seed=8", "local.replace=false", environment=environment)
+
+    assert (job.seed, job.lease_s, job.checkpoint.every, job.checkpoint.keep) == (8, 2.0, 7, 2)
+    assert job.local.replace is False
+
+
+def test_off_is_a_word_and_exponents_are_numbers(tmp_path: Path) -> None:
+    job = load(tmp_path, MINIMAL.replace("steps: 10", "steps: 1e3") + "redundancy: off\nlease_s: 5e-1\n")
+
+    assert (job.redundancy, job.steps, job.lease_s) == (Mode.OFF, 1000, 0.5)
+
+
+def test_a_recipe_file_is_found_beside_the_job_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("")
+
+    assert load(tmp_path, MINIMAL + "recipe: mine.py:build\n").recipe == f"{tmp_path}/mine.py:build"
+
+
+@pytest.mark.parametrize(
+    ("added", "told"),
+    [
+        ("stagse: 3", "job.yaml:5: stagse: there is no such key; did you mean `stages`?"),
+        ("checkpoint:\n  evry: 5", "job.yaml:6: checkpoint.evry: there is no such key; did you mean `every`?"),
+        ("notice_s: 5", "job.yaml:5: notice_s: there is no such key here; did you mean `local.notice_s`?"),
+        ("stages: three", "job.yaml:5: stages: should be a whole number, but is 'three'"),
+        ("lease_s: 0", "job.yaml:5: lease_s: should be greater than 0, but is 0"),
+        (
+            "redundancy: sometimes",
+            "job.yaml:5: redundancy: should be 'off', 'lazy', 'bubble' or 'eager', but is 'sometimes'",
+        ),
+        (
+            "checkpoint:\n  every: often",
+            "job.yaml:6: checkpoint.every: should be a whole number, but is 'often'; "
+            "or should be 'auto', but is 'often'",
+        ),
+        ("steps: 5", "job.yaml:5: steps: already said on line 2"),
+        (
+            "nodes: 1",
+            "job.yaml:5: nodes: 1 nodes cannot host 1 pipelines of 2 stages; take 2 or more, or leave the key out",
+        ),
+        ("min_nodes: 3", "job.yaml:5: min_nodes: 3 is more than the 2 nodes of the job"),
+        (
+            "pipelines: 5",
+            "job.yaml:5: pipelines: 4 microbatches a step cannot feed 5 pipelines; "
+            "take at most 4 pipelines, or a smaller microbatch_size",
+        ),
+        (
+            "local:\n  zones:\n    - {name: a, capacity: 1}",
+            "job.yaml:6: local.zones: room for 1 instances, but the job wants 2 nodes",
+        ),
+        (
+            "local:\n  zones:\n    - {name: a}\n    - {name: a}",
+            "job.yaml:6: local.zones: zone a is there twice; give every zone a name of its own",
+        ),
+        ("recipe: gtp2", "job.yaml:5: recipe: there is no recipe 'gtp2'; did you mean `gpt2`?"),
+        ("drill:\n  - {step: 1}", "job.yaml:6: drill[0]: name the victim by either `node` or `stage`"),
+        (
+            "drill:\n  - {step: 1, node: n1}\n  - {step: 10, stage: 0}",
+            "job.yaml:7: drill[1].step: step 10 never comes: the job's steps are 0 to 9",
+        ),
+        (
+            "drill:\n  - {step: 1, stage: 0, action: F0}",
+            "job.yaml:6: drill[0]: `F0` is not an action; write `1F0`, `1B2`, `1FRC0` "
+            "or one of REDUCE, COMMIT, OPTIMIZER, CHECKPOINT, TAKEOVER",
+        ),
+        (
+            "drill:\n  - {step: 1, stage: 0, action: 1B4}",
+            "job.yaml:6: drill[0].action: 1B4: there are only the microbatches 0 to 3",
+        ),
+        ("drill:\n  - {step: 1, stage: 2}", "job.yaml:6: drill[0].stage: there are only the stages 0 to 1"),
+        (
+            "drill:\n  - {step: 1, stage: 0, how: freeze}",
+            "job.yaml:6: drill[0]: `how: freeze` needs an `action` to strike at",
+        ),
+        (
+            "drill:\n  - {step: 1, stage: 0, action: REDUCE, notice: true}",
+            "job.yaml:6: drill[0]: a loss at an `action` comes without notice; leave `notice` out",
+        ),
+    ],
+)
+def test_each_mistake_is_told_with_file_line_and_key(tmp_path: Path, added: str, told: str) -> None:
+    assert refusal(tmp_path, MINIMAL + added + "\n") == [told]
+
+
+def test_a_batch_that_does_not_divide_is_told_with_the_nearest_that_do(tmp_path: Path) -> None:
+    told = refusal(tmp_path, MINIMAL.replace("global_batch_size: 8", "global_batch_size: 9"))
+
+    assert told == [
+        "job.yaml:3: global_batch_size: 9 samples cannot be cut into microbatches of 2; "
+        "take 8 or 10, or another microbatch_size"
+    ]
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    told = refusal(tmp_path, "name: Tiny\nsteps: 0\nglobal_batch_size: 8\n")
+
+    assert told == [
+        "job.yaml:1: name: 'Tiny' cannot be used as a name here (it has to match ^[a-z][a-z0-9-]{0,39}$)",
+        "job.yaml:2: steps: should be greater than or equal to 1, but is 0",
+        "job.yaml: microbatch_size: is missing; every job needs it",
+    ]
+
+
+def test_a_mistake_in_a_flag_or_variable_is_told_by_its_name(tmp_path: Path) -> None:
+    assert refusal(tmp_path, MINIMAL, "stages=0") == [
+        "--set stages: stages: should be greater than or equal to 1, but is 0"
+    ]
+    assert refusal(tmp_path, MINIMAL, environment={"BAMBOO_SEED": "x"}) == [
+        "environment BAMBOO_SEED: seed: should be a whole number, but is 'x'"
+    ]
+
+
+def test_a_setting_without_a_value_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="write it as key=value"):
+        load(tmp_path, MINIMAL, "stages")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: [1\n", "this is not YAML"),
+        ("- 1\n", "a job file is a list of `key: value` lines"),
+        ("", "name: is missing; every job needs it"),
+    ],
+)
+def test_what_is_no_job_file_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    assert told in refusal(tmp_path, text)[0]
+
+
+def test_a_file_that_is_not_there_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(JobFileError, match="there is no such file") as caught:
+        load_job(tmp_path / "job.yaml", (), {})
+
+    assert "bamboo init" in caught.value.next_step

@@ -84,7 +84,7 @@ class WorkerLoop:
             executor = self._job.executor if self._job else None
             action = executor.next() if executor and self._inbox.empty() else None
             if executor and action is not None:
-                executor.perform(action)
+                self._perform(executor, action)
                 continue
             item = self._inbox.get()
             if isinstance(item, control.Exit):
@@ -92,6 +92,14 @@ class WorkerLoop:
             self._take(item)
         if self._job:
             self._job.compute.close()
+
+    def _perform(self, executor: ExecutorLike, action: Action) -> None:
+        try:
+            executor.perform(action)
+        except RecipeError as error:
+            log.exception("step failed")
+            self._job = None
+            self._tell_agent(control.WorkerFailed(fault="recipe", detail=str(error)))
 
     def _take(self, item: FromPeers | control.ToWorker) -> None:
         job = self._job

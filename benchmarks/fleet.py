@@ -1,0 +1,196 @@
+"""Real worker processes on loopback, without agents and coordinator: what the benchmarks measure the trainer with."""
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bamboo_trainer import control
+from bamboo_trainer.partition import cut
+from bamboo_trainer.plan import (
+    Fetch,
+    Member,
+    Mode,
+    NodeId,
+    Pipeline,
+    Plan,
+    PlanKind,
+    StagePlan,
+    WorkerId,
+    check_plan,
+    split_microbatches,
+)
+from bamboo_trainer.redundancy import shadow_index
+
+
+@dataclass(slots=True)
+class Process:
+    worker_id: WorkerId
+    process: "subprocess.Popen[bytes]"
+    channel: socket.socket
+    buffer: bytes = b""
+    member: Member | None = None
+
+
+class Fleet:
+    """``tell`` and ``hear``: the agent's side of every worker's control socket."""
+
+    def __init__(self, num_workers: int, environment: dict[str, str] | None = None) -> None:
+        self.processes: dict[WorkerId, Process] = {}
+        self.heard: list[tuple[float, WorkerId, control.FromWorker]] = []
+        for index in range(num_workers):
+            self._start(WorkerId(f"n{index}/1"), environment or {})
+
+    def _start(self, worker_id: WorkerId, environment: dict[str, str]) -> None:
+        ours, theirs = socket.socketpair()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bamboo_trainer"],
+            pass_fds=[theirs.fileno()],
+            env=os.environ
+            | {
+                "BAMBOO_CONTROL_FD": str(theirs.fileno()),
+                "BAMBOO_WORKER_ID": worker_id,
+                "BAMBOO_NODE_ID": worker_id.split("/")[0],
+                "OMP_NUM_THREADS": "1",
+            }
+            | environment,
+            stderr=subprocess.DEVNULL if not os.environ.get("BAMBOO_BENCH_LOG") else None,
+            start_new_session=True,
+        )
+        theirs.close()
+        self.processes[worker_id] = Process(worker_id, process, ours)
+
+    def tell(self, worker_id: WorkerId, message: control.ToWorker) -> None:
+        self.processes[worker_id].channel.sendall(control.encode(message) + b"\n")
+
+    def hear(self, timeout_s: float = 60.0) -> Iterator[tuple[float, WorkerId, control.FromWorker]]:
+        """Messages as they come (time of arrival, from whom), beats left out. Raises TimeoutError."""
+        end = time.monotonic() + timeout_s
+        while True:
+            alive = {p.channel.fileno(): p for p in self.processes.values() if p.channel.fileno() >= 0}
+            ready, _, _ = select.select(list(alive), [], [], max(0.0, end - time.monotonic()))
+            if not ready:
+                raise TimeoutError(f"no word from the workers for {timeout_s} s")
+            now = time.monotonic()
+            for fileno in ready:
+                process = alive[fileno]
+                chunk = process.channel.recv(1 << 16)
+                if not chunk:
+                    process.channel.close()
+                    continue
+                *lines, process.buffer = (process.buffer + chunk).split(b"\n")
+                for line in lines:
+                    message = control.decode_from_worker(line)
+                    if isinstance(message, control.WorkerFailed):
+                        raise RuntimeError(f"{process.worker_id}: {message.detail}")
+                    if not isinstance(message, control.WorkerBeat):
+                        self.heard.append((now, process.worker_id, message))
+                        yield now, process.worker_id, message
+
+    def wait_all(self, kind: type, timeout_s: float = 60.0) -> dict[WorkerId, Any]:
+        """The first message of a kind from every worker."""
+        got: dict[WorkerId, Any] = {}
+        for _, worker_id, message in self.hear(timeout_s):
+            if isinstance(message, kind):
+                got[worker_id] = message
+            if len(got) == len(self.processes):
+                return got
+        raise AssertionError("unreachable")
+
+    def prepare(self, spec: control.TrainingSpec) -> Sequence[control.LayerCost]:
+        """Waits until all are warm and know the run. Returns measured layer costs."""
+        for worker_id, ready in self.wait_all(control.WorkerReady).items():
+            self.processes[worker_id].member = Member(
+                worker_id=worker_id, node_id=NodeId(worker_id), address=ready.address, port=ready.port
+            )
+        costs: Sequence[control.LayerCost] = ()
+        for index, worker_id in enumerate(self.processes):
+            self.tell(worker_id, control.Prepare(spec=spec, profile=index == 0))
+            for _, who, message in self.hear():
+                if who == worker_id and isinstance(message, control.Prepared):
+                    costs = message.costs or costs
+                    break
+        return costs
+
+    def plan(
+        self,
+        spec: control.TrainingSpec,
+        costs: Sequence[control.LayerCost],
+        num_pipelines: int,
+        num_stages: int,
+        mode: Mode,
+    ) -> Plan:
+        members = [p.member for p in self.processes.values() if p.member is not None]
+        ranges = cut([c.forward_s + c.backward_s for c in costs], num_stages)
+        pipelines = []
+        for d, microbatches in enumerate(split_microbatches(spec.num_microbatches, num_pipelines)):
+            names = [m.worker_id for m in members[d * num_stages : (d + 1) * num_stages]]
+            stages = []
+            for s, layers in enumerate(ranges):
+                shadower = shadow_index(s, num_stages) if mode is not Mode.OFF else None
+                stages.append(
+                    StagePlan(
+                        pipeline_index=d,
+                        stage_index=s,
+                        first_layer=layers.start,
+                        end_layer=layers.stop,
+                        host=names[s],
+                        shadow=None if shadower is None else names[shadower],
+                    )
+                )
+            pipelines.append(
+                Pipeline(first_microbatch=microbatches.start, end_microbatch=microbatches.stop, stages=tuple(stages))
+            )
+        plan = Plan(
+            generation=1,
+            kind=PlanKind.BOUNDARY,
+            first_step=0,
+            mode=mode,
+            pipelines=tuple(pipelines),
+            members=tuple(members),
+        )
+        fetches = tuple(
+            Fetch(worker_id=m.worker_id, layer=x, source=None) for m in members for x in plan.layers_of(m.worker_id)
+        )
+        plan = replace(plan, fetches=fetches)
+        check_plan(plan)
+        return plan
+
+    def adopt(self, plan: Plan) -> None:
+        for worker_id in plan.worker_ids():
+            self.tell(worker_id, control.Adopt(plan=plan))
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            if process.process.poll() is None:
+                process.process.kill()
+            process.process.wait()
+            if process.channel.fileno() >= 0:
+                process.channel.close()
+
+
+@contextmanager
+def fleet(num_workers: int, environment: dict[str, str] | None = None) -> Iterator[Fleet]:
+    workers = Fleet(num_workers, environment)
+    try:
+        yield workers
+    finally:
+        workers.close()
+
+
+def claim(name: str, value: float, limit: float, *, at_most: bool = True) -> dict[str, Any]:
+    holds = value <= limit if at_most else value >= limit
+    return {"name": name, "value": round(value, 4), "limit": limit, "holds": holds}
+
+
+def finish(benchmark: str, claims: list[dict[str, Any]], **figures: Any) -> int:
+    """Prints the last line; the exit code says whether all claims hold."""
+    print(json.dumps({"benchmark": benchmark, "claims": claims, **figures}))
+    return 0 if all(c["holds"] for c in claims) else 1

@@ -22,7 +22,7 @@ def held(cluster_dir: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
         deadline = time.monotonic() + patience_s
         while not _try(descriptor):
             if time.monotonic() > deadline:
-                pid = _recorded_pid(descriptor) or "unknown"
+                pid = owner(cluster_dir) or "unknown"
                 raise StateError(
                     f"{cluster_dir} is in use by another coordinator (process {pid})",
                     next_step="Only one may run; `bamboo status` shows what it does.",
@@ -47,14 +47,17 @@ def is_locked(cluster_dir: Path) -> bool:
         os.close(descriptor)
 
 
+def owner(cluster_dir: Path) -> int | None:
+    """Process id of the living coordinator; None: there is none."""
+    if not is_locked(cluster_dir):
+        return None
+    text = (cluster_dir / LOCK_FILE).read_text()
+    return int(text) if text.isdigit() else None
+
+
 def _try(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
-
-
-def _recorded_pid(descriptor: int) -> int | None:
-    text = os.pread(descriptor, 32, 0)
-    return int(text) if text.strip().isdigit() else None

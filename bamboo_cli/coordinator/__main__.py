@@ -1,0 +1,53 @@
+"""``python -m bamboo_cli.coordinator FOLDER``: the coordinator of the cluster in that folder, in the foreground."""
+
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from sqlalchemy import select
+
+from bamboo_cli import jobs
+from bamboo_cli.config import JobConfig
+from bamboo_cli.coordinator import lock, schema
+from bamboo_cli.coordinator.service import Service, steady_clock
+from bamboo_cli.coordinator.store import open_for_writing, reading, state_path
+from bamboo_cli.errors import BambooError
+from bamboo_cli.providers.choose import provider_of
+
+
+async def serve(cluster_dir: Path) -> None:
+    """Until SIGTERM or SIGINT, or until the cluster is closed and nothing is left. Raises StateError."""
+    engine = open_for_writing(state_path(cluster_dir))
+    with reading(engine) as connection:
+        row = connection.execute(select(schema.cluster)).one()
+    engine.dispose()
+    job = JobConfig.model_validate(row.job)
+    service = Service(
+        cluster_dir,
+        config=jobs.cluster_config(job, row.cluster_id),
+        provider=provider_of(job),
+        notice_s=job.local.notice_s,
+        clock=steady_clock(),
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, service.stop)
+    await service.run()
+
+
+def main() -> int:
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("websockets").setLevel(logging.WARNING)
+    cluster_dir = Path(sys.argv[1])
+    try:
+        with lock.held(cluster_dir):
+            asyncio.run(serve(cluster_dir))
+    except BambooError as error:
+        print(f"{error.message}\n{error.next_step}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

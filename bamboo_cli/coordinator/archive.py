@@ -1,0 +1,57 @@
+"""The coordinator's part in checkpoints: it makes them visible, finds them, and deletes old ones. In a thread."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from bamboo_trainer import manifest
+
+from bamboo_cli.coordinator.events import (
+    CheckpointMarked,
+    CompleteCheckpoints,
+    ListCheckpoints,
+    MarkCheckpoint,
+    MarkFailed,
+    PruneCheckpoints,
+)
+
+RETRY_S = 2.0
+
+log = logging.getLogger(__name__)
+
+
+async def mark(wanted: MarkCheckpoint, seed: int, clock: Callable[[], float]) -> CheckpointMarked | MarkFailed:
+    """``seed``: of the run."""
+    marker = manifest.make_manifest(
+        run_id=wanted.run_id,
+        step=wanted.step,
+        seed=seed,
+        layers=wanted.entries,
+        created_at=datetime.fromtimestamp(clock(), UTC).isoformat(timespec="seconds"),
+    )
+    try:
+        await asyncio.to_thread(manifest.write_manifest, wanted.url, marker)
+    except manifest.CheckpointError as error:
+        return MarkFailed(run_id=wanted.run_id, step=wanted.step, detail=str(error))
+    return CheckpointMarked(run_id=wanted.run_id, step=wanted.step)
+
+
+async def find(wanted: ListCheckpoints) -> CompleteCheckpoints:
+    """Goes on trying: "cannot look" must not be taken for "there is none"."""
+    while True:
+        try:
+            steps = await asyncio.to_thread(manifest.complete_steps, wanted.url, wanted.run_id)
+        except OSError as error:
+            log.warning("cannot list the checkpoints in %s: %s", wanted.url, error)
+            await asyncio.sleep(RETRY_S)
+        else:
+            return CompleteCheckpoints(run_id=wanted.run_id, steps=tuple(sorted(steps)))
+
+
+async def prune(wanted: PruneCheckpoints) -> None:
+    """Best effort: what could not be deleted now is deleted after the next checkpoint."""
+    try:
+        await asyncio.to_thread(manifest.prune, wanted.url, len(wanted.kept), wanted.run_id)
+    except OSError as error:
+        log.warning("cannot delete old checkpoints in %s: %s", wanted.url, error)

@@ -1,0 +1,234 @@
+"""The coordinator's hands and eyes at the cloud: creates, terminates, preempts, and looks what is there.
+
+Decides nothing. Provider calls block, so each runs in a thread; what comes of it is given to ``hear`` as an event. The
+intent to create is stored before the call.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import ParamSpec, TypeVar
+
+from bamboo_trainer.plan import NodeId
+from sqlalchemy import Engine, select
+
+from bamboo_cli.coordinator import journal, schema
+from bamboo_cli.coordinator.events import (
+    CreateFailed,
+    CreateFault,
+    CreateInstance,
+    CreateSucceeded,
+    Event,
+    InstanceEnded,
+    InstanceSeen,
+    StoryKind,
+    Tell,
+)
+from bamboo_cli.coordinator.store import reading, writing
+from bamboo_cli.errors import BambooError, CapacityError, CloudError, CredentialsError, InstanceGoneError, QuotaError
+from bamboo_cli.providers.base import EndReason, Instance, InstanceState, NodeConfig, Offer, Provider
+
+POLL_S = 0.5
+MAX_POLL_S = 15.0
+"""When the cloud does not answer."""
+OFFERS_S = 30.0
+CALL_TIMEOUT_S = 120.0
+MISSING_S = 120.0
+"""EC2 may not list a new instance at once: until then, what is not listed is not gone."""
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+log = logging.getLogger(__name__)
+
+
+class Cloud:
+    def __init__(
+        self,
+        *,
+        provider: Provider,
+        engine: Engine,
+        cluster_id: str,
+        node_config: Callable[[NodeId], NodeConfig],
+        notice_s: float,
+        clock: Callable[[], float],
+        hear: Callable[[Event], None],
+        tell: Callable[[Tell], None],
+    ) -> None:
+        """``notice_s``: of a preemption that is asked for with notice."""
+        self._provider = provider
+        self._engine = engine
+        self._cluster_id = cluster_id
+        self._node_config = node_config
+        self._notice_s = notice_s
+        self._clock = clock
+        self._hear = hear
+        self._tell = tell
+        self._creating: set[NodeId] = set()
+        self._unwanted: set[NodeId] = set()
+        """To be terminated, and not seen ended."""
+        self._seen: dict[str, Instance] = {}
+        """As last told, by instance id."""
+        self._changed = asyncio.Event()
+        self._restore()
+
+    async def watch(self) -> None:
+        """Look at the cloud for ever, at once when something was asked of it."""
+        wait_s, troubled = POLL_S, False
+        while True:
+            self._changed.clear()
+            try:
+                await self._look()
+                wait_s, troubled = POLL_S, False
+            except BambooError as error:
+                wait_s = min(MAX_POLL_S, wait_s * 2)
+                if not troubled:
+                    text = f"cannot see the cloud: {error.message}; goes on trying"
+                    self._tell(Tell(kind=StoryKind.CAPACITY, text=text))
+                troubled = True
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), wait_s)
+
+    async def watch_prices(self) -> None:
+        while True:
+            try:
+                await self._offers()
+            except BambooError as error:
+                log.warning("prices: %s", error.message)
+            await asyncio.sleep(OFFERS_S)
+
+    async def create(self, wanted: CreateInstance) -> None:
+        """Rent an instance; answered by ``CreateSucceeded`` or ``CreateFailed``."""
+        self._creating.add(wanted.node_id)
+        try:
+            offers = await self._offers()
+            in_zone = [offer for offer in offers if offer.zone == wanted.zone]
+            if not in_zone:
+                raise CapacityError(f"nothing is on offer in zone {wanted.zone}")
+            cheapest = min(in_zone, key=lambda offer: offer.spot_usd_per_hour)
+            with writing(self._engine) as connection:
+                offer = journal.record_intent(connection, wanted.token, wanted.node_id, cheapest, self._clock())
+            instance = await call(self._provider.create, offer, self._node_config(wanted.node_id), wanted.token)
+        except BambooError as error:
+            fault = _fault(error)
+            self._hear(CreateFailed(node_id=wanted.node_id, token=wanted.token, fault=fault, detail=error.message))
+        else:
+            self._seen[instance.instance_id] = instance
+            self._hear(CreateSucceeded(instance=instance))
+        finally:
+            self._creating.discard(wanted.node_id)
+            self._changed.set()
+
+    def terminate(self, node_id: NodeId) -> None:
+        """Give back whatever is the node's; answered by ``InstanceEnded``."""
+        self._unwanted.add(node_id)
+        self._changed.set()
+
+    async def preempt(self, node_id: NodeId, notice_s: float | None) -> None:
+        """Raises CloudError; InstanceGoneError when the node has no instance."""
+        found = [i for i in self._seen.values() if i.node_id == node_id and i.state is not InstanceState.TERMINATED]
+        if not found:
+            raise InstanceGoneError(f"{node_id} has no instance that could be taken")
+        await call(self._provider.preempt, found[-1].instance_id, notice_s=notice_s)
+        self._changed.set()
+
+    async def drill(self, node_id: NodeId, *, notice: bool) -> None:
+        """As ``preempt``; a failure goes into the story."""
+        try:
+            await self.preempt(node_id, self._notice_s if notice else None)
+        except CloudError as error:
+            self._tell(Tell(kind=StoryKind.DRILL, text=f"the drill did not happen: {error.message}", node_id=node_id))
+
+    # --- looking ------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        creating = frozenset(self._creating)
+        listed = await call(self._provider.instances, self._cluster_id)
+        for instance in listed:
+            self._note(instance)
+        self._note_missing(listed)
+        await self._end_unwanted(listed, creating)
+
+    def _note(self, instance: Instance) -> None:
+        before = self._seen.get(instance.instance_id)
+        if before == instance or (before is not None and before.state is InstanceState.TERMINATED):
+            return
+        self._seen[instance.instance_id] = instance
+        if instance.state is not InstanceState.TERMINATED:
+            self._hear(InstanceSeen(instance=instance))
+            return
+        if before is None:  # it came and went while nobody looked: it costs money all the same
+            with writing(self._engine) as connection:
+                journal.record_instance(connection, instance)
+        self._end(instance, instance.end_reason, instance.ended_at)
+
+    def _note_missing(self, listed: tuple[Instance, ...]) -> None:
+        there = {instance.instance_id for instance in listed}
+        for instance in tuple(self._seen.values()):
+            gone = instance.instance_id not in there and instance.state is not InstanceState.TERMINATED
+            if gone and self._clock() - instance.launched_at > MISSING_S:
+                self._seen[instance.instance_id] = replace(instance, state=InstanceState.TERMINATED)
+                self._end(instance, EndReason.NONE, None)
+
+    def _end(self, instance: Instance, reason: EndReason, at: float | None) -> None:
+        node_id = NodeId(instance.node_id)
+        self._unwanted.discard(node_id)
+        self._hear(InstanceEnded(node_id=node_id, reason=reason, at=self._clock() if at is None else at))
+
+    async def _end_unwanted(self, listed: tuple[Instance, ...], creating: frozenset[NodeId]) -> None:
+        """``creating``: whose instance may be missing in ``listed`` because it was not yet made."""
+        alive = [i for i in listed if i.state is not InstanceState.TERMINATED and i.node_id in self._unwanted]
+        settled = self._unwanted - {instance.node_id for instance in alive} - creating - self._creating
+        for node_id in settled:
+            if not any(i.node_id == node_id and i.state is not InstanceState.TERMINATED for i in self._seen.values()):
+                self._unwanted.discard(node_id)
+                self._hear(InstanceEnded(node_id=node_id, reason=EndReason.USER, at=self._clock()))
+        if alive:
+            await call(self._provider.terminate, tuple(instance.instance_id for instance in alive))
+
+    def _restore(self) -> None:
+        """What was known before the coordinator started again: what ended meanwhile is then noticed, and told once."""
+        table = schema.instances
+        with reading(self._engine) as connection:
+            rows = connection.execute(select(table).where(table.c.launched_at.is_not(None))).all()
+        for row in rows:
+            self._seen[row.instance_id] = Instance(
+                instance_id=row.instance_id,
+                token=row.token,
+                node_id=row.node_id,
+                cluster_id=self._cluster_id,
+                instance_type=row.instance_type,
+                zone=row.zone,
+                state=InstanceState.PENDING if row.ended_at is None else InstanceState.TERMINATED,
+                address=row.address,
+                launched_at=row.launched_at,
+                ended_at=row.ended_at,
+            )
+
+    async def _offers(self) -> tuple[Offer, ...]:
+        offers = await call(self._provider.offers)
+        with writing(self._engine) as connection:
+            journal.record_prices(connection, offers, self._clock())
+        return offers
+
+
+async def call(function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
+    """In a thread. Raises what the function raises, and CloudError when it takes too long (it may still take effect)."""
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(function, *arguments, **named), CALL_TIMEOUT_S)
+    except TimeoutError as error:
+        name = getattr(function, "__name__", "the call")
+        raise CloudError(f"the cloud did not answer {name} within {CALL_TIMEOUT_S:.0f} s") from error
+
+
+def _fault(error: BambooError) -> CreateFault:
+    match error:
+        case CapacityError():
+            return CreateFault.CAPACITY
+        case QuotaError():
+            return CreateFault.QUOTA
+        case CredentialsError():
+            return CreateFault.CREDENTIALS
+    return CreateFault.CLOUD

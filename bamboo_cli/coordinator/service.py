@@ -1,0 +1,293 @@
+"""The coordinator's shell: one queue of events; for each, one transaction, and then what the machine wants done.
+
+Nothing is decided here. A kill at any instant loses nothing: before the transaction the event has not happened (agents
+send again, the cloud is looked at again, requests stay pending); after it, the machine says again what still holds.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bamboo_trainer.plan import NodeId
+from sqlalchemy import Connection, select, update
+
+from bamboo_cli.coordinator import archive, journal, schema
+from bamboo_cli.coordinator.asked import Asked, Preempt, pending, understand
+from bamboo_cli.coordinator.cloud import Cloud
+from bamboo_cli.coordinator.events import (
+    AgentBeat,
+    AgentJoined,
+    CreateInstance,
+    Event,
+    FinishRequest,
+    Instruction,
+    ListCheckpoints,
+    MarkCheckpoint,
+    PreemptInstance,
+    PruneCheckpoints,
+    RefuseAgent,
+    RequestMade,
+    SendToAgent,
+    Started,
+    StopCoordinator,
+    StoryKind,
+    Tell,
+    TerminateInstance,
+    Tick,
+)
+from bamboo_cli.coordinator.machine import Machine
+from bamboo_cli.coordinator.server import AgentServer, Link
+from bamboo_cli.coordinator.settings import ClusterConfig
+from bamboo_cli.coordinator.store import open_for_reading, open_for_writing, reading, state_path, writing
+from bamboo_cli.errors import CloudError, StateError, UsageError
+from bamboo_cli.providers.base import NodeConfig, Provider
+
+TICK_S = 0.25
+REQUESTS_S = 0.1
+HEARTBEAT_S = 1.0
+LATE_S = 1.0
+"""A tick that is this late means that we were stopped or starved ourselves, and that agents wait to be heard."""
+RETRY_S = 0.5
+MAX_RETRY_S = 5.0
+
+log = logging.getLogger(__name__)
+
+
+def steady_clock() -> Callable[[], float]:
+    """Seconds since the epoch that never jump: leases must not run out because somebody set the time."""
+    start = time.time() - time.monotonic()
+    return lambda: start + time.monotonic()
+
+
+class Service:
+    """Make it inside a running event loop. Raises StateError when the state file cannot be used."""
+
+    def __init__(
+        self,
+        cluster_dir: Path,
+        *,
+        config: ClusterConfig,
+        provider: Provider,
+        notice_s: float,
+        clock: Callable[[], float],
+        address: str = "127.0.0.1",
+    ) -> None:
+        """``notice_s``: of a drill's preemption with notice. ``address``: where agents reach this machine."""
+        self._cluster_dir = cluster_dir
+        self._config = config
+        self._clock = clock
+        self._address = address
+        self._engine = open_for_writing(state_path(cluster_dir))
+        self._readers = open_for_reading(state_path(cluster_dir))
+        with reading(self._readers) as connection:
+            row = connection.execute(select(schema.cluster)).one()
+            rows = journal.rows_of(connection)
+        self._secret, self._port = str(row.secret), int(row.port or 0)
+        self._machine = Machine(config)
+        self._machine.load(rows)
+        self._queue: asyncio.Queue[tuple[float, Event, Link | None]] = asyncio.Queue()
+        self._tick_is_due = False
+        self._asked: set[int] = set()
+        self._beats: dict[NodeId, float] = {}
+        self._doing: set[asyncio.Task[None]] = set()
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._server = AgentServer(secret=self._secret, join=self._join, hear=self._hear)
+        self._cloud = Cloud(
+            provider=provider,
+            engine=self._engine,
+            cluster_id=config.cluster_id,
+            node_config=self._node_config,
+            notice_s=notice_s,
+            clock=clock,
+            hear=self._hear,
+            tell=self._tell,
+        )
+
+    async def run(self) -> None:
+        """Until ``stop``, or until the cluster is closed and nothing is left.
+
+        Raises StateError when the agents' port is taken, and whatever a bug raises.
+        """
+        self._port = await self._server.start(self._address, self._port)
+        with writing(self._engine) as connection:
+            connection.execute(
+                update(schema.cluster).values(port=self._port, coordinator_pid=os.getpid(), heartbeat_at=self._clock())
+            )
+        self._hear(Started())
+        for begin in (self._work, self._tick, self._read_requests, self._show_life):
+            self._do(begin())
+        for begin in (self._cloud.watch, self._cloud.watch_prices):
+            self._do(begin())
+        try:
+            await self._over
+        finally:
+            await self._end()
+
+    def stop(self) -> None:
+        """In good order, the transaction at hand finished. Agents and workers go on."""
+        if not self._over.done():
+            self._over.set_result(None)
+
+    async def _end(self) -> None:
+        for task in self._doing:
+            task.cancel()
+        await asyncio.gather(*self._doing, return_exceptions=True)
+        await self._server.stop()
+        self._engine.dispose()
+        self._readers.dispose()
+
+    # --- hearing ------------------------------------------------------------------------------------------------
+
+    def _hear(self, event: Event) -> None:
+        now = self._clock()
+        if isinstance(event, AgentBeat):
+            self._beats[event.node_id] = now
+        self._queue.put_nowait((now, event, None))
+
+    def _join(self, link: Link) -> None:
+        self._queue.put_nowait((self._clock(), AgentJoined(join=link.join), link))
+
+    async def _tick(self) -> None:
+        while True:
+            due = time.monotonic() + TICK_S
+            await asyncio.sleep(TICK_S)
+            if time.monotonic() - due > LATE_S:
+                await asyncio.sleep(2 * self._config.beat_s)  # listen before anybody is judged
+            if not self._tick_is_due:
+                self._tick_is_due = True
+                self._hear(Tick())
+
+    async def _read_requests(self) -> None:
+        while True:
+            with reading(self._readers) as connection:
+                found = [asked for asked in pending(connection) if asked.request_id not in self._asked]
+            for asked in found:
+                self._asked.add(asked.request_id)
+                await self._take(asked)
+            await asyncio.sleep(REQUESTS_S)
+
+    async def _take(self, asked: Asked) -> None:
+        try:
+            meaning = understand(asked, self._config.cluster_id, self._cluster_dir)
+        except UsageError as error:
+            await self._answer(FinishRequest(request_id=asked.request_id, ok=False, text=error.message))
+            return
+        if isinstance(meaning, Preempt):
+            self._do(self._preempt(asked.request_id, meaning))
+        else:
+            self._hear(RequestMade(request_id=asked.request_id, request=meaning))
+
+    async def _preempt(self, request_id: int, wanted: Preempt) -> None:
+        try:
+            await self._cloud.preempt(wanted.node_id, wanted.notice_s)
+        except CloudError as error:
+            await self._answer(FinishRequest(request_id=request_id, ok=False, text=error.message))
+        else:
+            await self._answer(FinishRequest(request_id=request_id, ok=True, text=f"{wanted.node_id} is being taken"))
+
+    async def _show_life(self) -> None:
+        while True:
+            now, beats, self._beats = self._clock(), self._beats, {}
+            try:
+                with writing(self._engine) as connection:
+                    journal.record_heartbeat(connection, beats, now)
+            except StateError as error:
+                log.warning("no heartbeat: %s", error.message)
+            await asyncio.sleep(HEARTBEAT_S)
+
+    # --- working ------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while True:
+            at, event, link = await self._queue.get()
+            if isinstance(event, Tick):
+                self._tick_is_due = False
+            instructions = tuple(self._machine.handle(event, at))
+            rows = self._machine.changed_rows()
+            if rows or any(isinstance(i, journal.DURABLE) for i in instructions) or isinstance(event, journal.NOTED):
+                await self._write(partial(journal.record, event=event, rows=rows, instructions=instructions, now=at))
+            if link is not None and not any(isinstance(i, RefuseAgent) for i in instructions):
+                self._server.admit(link)
+            for instruction in instructions:
+                self._perform(instruction, link)
+
+    async def _write(self, change: Callable[[Connection], None]) -> None:
+        """One transaction, tried until it succeeds: a full disk holds the coordinator up and loses nothing."""
+        troubled_since: float | None = None
+        wait_s = RETRY_S
+        while True:
+            try:
+                with writing(self._engine) as connection:
+                    change(connection)
+                    if troubled_since is not None:
+                        text = f"the state file could not be written for {self._clock() - troubled_since:.1f} s"
+                        journal.tell(connection, Tell(kind=StoryKind.COORDINATOR, text=text), self._clock())
+                return
+            except StateError as error:
+                if troubled_since is None:
+                    troubled_since = self._clock()
+                    log.error("%s %s Training goes on; trying again.", error.message, error.next_step)
+            await asyncio.sleep(wait_s)
+            wait_s = min(MAX_RETRY_S, wait_s * 2)
+
+    def _perform(self, instruction: Instruction, link: Link | None) -> None:
+        match instruction:
+            case SendToAgent():
+                self._server.send(instruction.node_id, instruction.message)
+            case RefuseAgent():
+                assert link is not None
+                self._server.refuse(link, instruction.reason, final=instruction.final)
+            case CreateInstance():
+                self._do(self._cloud.create(instruction))
+            case TerminateInstance():
+                self._cloud.terminate(instruction.node_id)
+            case PreemptInstance():
+                self._do(self._cloud.drill(instruction.node_id, notice=instruction.notice))
+            case MarkCheckpoint():
+                self._do(self._mark(instruction))
+            case ListCheckpoints():
+                self._do(self._find(instruction))
+            case PruneCheckpoints():
+                self._do(archive.prune(instruction))
+            case StopCoordinator():
+                self.stop()
+
+    def _tell(self, line: Tell) -> None:
+        self._do(self._write(partial(journal.tell, line=line, now=self._clock())))
+
+    async def _answer(self, answer: FinishRequest) -> None:
+        await self._write(partial(journal.finish, answer=answer, now=self._clock()))
+
+    async def _mark(self, wanted: MarkCheckpoint) -> None:
+        with reading(self._readers) as connection:
+            seed = journal.seed_of(connection, wanted.run_id)
+        self._hear(await archive.mark(wanted, seed, self._clock))
+
+    async def _find(self, wanted: ListCheckpoints) -> None:
+        self._hear(await archive.find(wanted))
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        """Beside everything else. What it raises is a bug, or an unusable state file, and ends the service."""
+        task = asyncio.create_task(work)
+        self._doing.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._doing.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self._over.done():
+            self._over.set_exception(error)
+
+    def _node_config(self, node_id: NodeId) -> NodeConfig:
+        return NodeConfig(
+            cluster_id=self._config.cluster_id,
+            node_id=node_id,
+            coordinator_address=self._address,
+            coordinator_port=self._port,
+            secret=self._secret,
+            beat_s=self._config.beat_s,
+        )

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -141,9 +141,9 @@ def usd(amount: float) -> str:
 
 def seconds(amount: float) -> str:
     """``0.8 s``, ``42 s``, ``3 min 05 s``, ``2 h 07 min``."""
-    if amount < 10:
+    if amount < 9.95:
         return f"{amount:.1f} s"
-    if amount < 60:
+    if amount < 59.5:
         return f"{amount:.0f} s"
     minutes, rest = divmod(round(amount), 60)
     if minutes < 60:
@@ -155,25 +155,3 @@ def seconds(amount: float) -> str:
 def clock(at: float) -> str:
     """Local time of day."""
     return datetime.fromtimestamp(at, tz=UTC).astimezone().strftime("%H:%M:%S")
-
-
-def rows(columns: Sequence[str], lines: Sequence[Sequence[str]], *, title: str = "") -> "RenderableType":
-    """A plain table: no frame, numbers to the right."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, title=title or None, title_justify="left", pad_edge=False, show_edge=False)
-    for index, column in enumerate(columns):
-        cells = [row[index] for row in lines]
-        right = bool(cells) and all(_is_numeric(cell) for cell in cells)
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
-    for row in lines:
-        table.add_row(*(Text(cell) for cell in row))
-    return table
-
-
-def _is_numeric(cell: str) -> bool:
-    return cell.lstrip("$-+~").replace(",", "").split(" ")[0].rstrip("%").replace(".", "", 1).isdigit() or cell in (
-        "",
-        "-",
-    )

@@ -7,6 +7,7 @@ from bamboo_trainer.plan import Mode, NodeId, Plan, WorkerId
 from bamboo_trainer.reconfigure import Candidate, Wanted, plan_boundary
 
 from bamboo_cli.config import JobConfig, ZoneConfig
+from bamboo_cli.recipe_check import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,8 @@ class PlacedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
+    model: Model | None
+    """None: the recipe was not tried."""
     nodes: tuple[PlacedNode, ...]
     num_pipelines: int
     num_stages: int
@@ -42,7 +45,7 @@ class Preview:
     warnings: tuple[str, ...]
 
 
-def preview(job: JobConfig) -> Preview:
+def preview(job: JobConfig, model: Model | None = None) -> Preview:
     """Nodes cheapest zone first and spread over zones, stages even. Raises dryrun.DeadlockError."""
     zones = _spread(job)
     plan = _plan(job, zones)
@@ -50,6 +53,7 @@ def preview(job: JobConfig) -> Preview:
     placed = [_placed(index, zone, plan, result) for index, zone in enumerate(zones)]
     nodes = tuple(sorted(placed, key=lambda node: (node.pipeline_index is None, node.pipeline_index, node.stage_index)))
     return Preview(
+        model=model,
         nodes=nodes,
         num_pipelines=job.pipelines,
         num_stages=job.stages,

@@ -13,9 +13,9 @@ def command(
         bool, typer.Option("--json", help="JSON instead of text; money in millionths of a dollar.")
     ] = False,
 ) -> None:
-    """Show what the cluster has cost, by run, zone and node, beside the on-demand price.
+    """Show what it cost, beside the on-demand price.
 
-    Works with the coordinator dead, and after `bamboo down`.
+    By run, zone and node. Works with the coordinator dead, and after `bamboo down`.
 
     \b
     Example:

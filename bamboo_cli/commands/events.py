@@ -15,7 +15,9 @@ def command(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing new ones until Ctrl-C.")] = False,
     json: Annotated[bool, typer.Option("--json", help="JSON; with --follow one object a line.")] = False,
 ) -> None:
-    """Tell what happened, in order: joins, notices, losses, failovers, plans, checkpoints.
+    """Tell what happened, in order.
+
+    Nodes that join, notices, losses, failovers, new plans, checkpoints.
 
     \b
     Example:

@@ -6,7 +6,8 @@ from bamboo_cli.commands import options
 def command(job: options.Job, settings: options.Settings = None, json: options.Json = False) -> None:
     """Show what a job would look like, and rent nothing.
 
-    Which node runs and shadows what, one step as a grid, the share of bubbles, the price per hour.
+    Which node runs and shadows what, one step as a grid, the share of bubbles, the price per hour. Where torch is
+    installed the recipe is tried as well.
 
     \b
     Example:
@@ -15,9 +16,15 @@ def command(job: options.Job, settings: options.Settings = None, json: options.J
     from bamboo_cli import output
     from bamboo_cli.job_file import load_job
     from bamboo_cli.preview import preview
+    from bamboo_cli.recipe_check import check_recipe, missing_packages
     from bamboo_cli.views import plan as view
 
-    found = preview(load_job(job, settings or ()))
+    loaded = load_job(job, settings or ())
+    missing = missing_packages()
+    if missing:
+        output.note(f"the recipe was not tried: {', '.join(missing)} is not installed")
+    model = None if missing else check_recipe(loaded)
+    found = preview(loaded, model)
     if json:
         output.json_result(found)
     else:

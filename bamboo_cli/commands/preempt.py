@@ -13,9 +13,9 @@ def command(
     cluster: options.Cluster = None,
     yes: options.Yes = False,
 ) -> None:
-    """Take a node away, as the cloud would: after a notice, or at once.
+    """Take a node away, as the cloud would.
 
-    The run goes on; what happens is told by `bamboo events`. A new node is rented in its place unless the job file
+    After a notice, or at once. The run goes on; what happens is told by `bamboo events`. A new node is rented in its place unless the job file
     says `local.replace: false`.
 
     \b

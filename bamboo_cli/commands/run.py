@@ -10,9 +10,9 @@ def command(
     yes: options.Yes = False,
     json: options.Json = False,
 ) -> None:
-    """Rent, train, show the bill, give everything back: up, train and down in one.
+    """Rent, train, show the bill and give everything back.
 
-    Everything is given back however the run ends; the exit code is 1 if it failed. With --json the last line of
+    That is up, train and down in one. Everything is given back however the run ends; the exit code is 1 if it failed. With --json the last line of
     standard output is one JSON object about the run. Ctrl-C detaches: the run goes on, and so does the bill, until
     `bamboo down`.
 

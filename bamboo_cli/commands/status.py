@@ -12,7 +12,7 @@ def command(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it until Ctrl-C.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Show the cluster, its nodes and their stages, the run, and the money.
+    """Show the nodes and their stages, the run and the money.
 
     Works with the coordinator dead: it reads the state file.
 

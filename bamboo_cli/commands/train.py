@@ -9,7 +9,7 @@ def command(
     cluster: options.ClusterName = None,
     json: options.Json = False,
 ) -> None:
-    """Train on a cluster that is up, and look on until it is done.
+    """Train on a cluster that is up, and look on.
 
     Ctrl-C detaches: the run goes on, and `bamboo status --watch` shows it again. Where standard output is no terminal
     there is one line a step.

@@ -10,9 +10,9 @@ def command(
     yes: options.Yes = False,
     json: options.Json = False,
 ) -> None:
-    """Rent the nodes of a job and start its coordinator, which stays behind as a daemon.
+    """Rent the nodes of a job and start its coordinator.
 
-    On a cluster that is up already it only starts the coordinator again, should that have died; nodes that live are
+    The coordinator stays behind as a daemon. On a cluster that is up already it only starts the coordinator again, should that have died; nodes that live are
     taken up again and training goes on.
 
     \b

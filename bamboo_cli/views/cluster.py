@@ -51,8 +51,9 @@ def nodes_table(cluster: "ClusterStatus", now: float) -> RenderableType:
     for node in there:
         table.add_row(*(Text(cell) for cell in _node_cells(node, cluster.plan, now)))
     parts: list[RenderableType] = [table] if there else [Text("no node is there")]
-    if len(there) < len(cluster.nodes):
-        parts.append(Text(f"and {len(cluster.nodes) - len(there)} that are gone", style="dim"))
+    gone = len(cluster.nodes) - len(there)
+    if gone:
+        parts.append(Text(f"and {gone} that {'is' if gone == 1 else 'are'} gone", style="dim"))
     return Group(*parts)
 
 

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from bamboo_cli import output
 from bamboo_cli.preview import PlacedNode, Preview
+from bamboo_cli.recipe_check import Model
 
 
 def plan(found: Preview) -> RenderableType:
@@ -17,6 +18,7 @@ def plan(found: Preview) -> RenderableType:
             f"{found.num_pipelines} × {found.num_stages} (pipelines × stages), "
             f"{found.num_microbatches} microbatches of {found.microbatch_size} samples a step, redundancy {found.mode}"
         ),
+        *([Text(_model(found.model))] if found.model else []),
         Text(""),
         _placement(found),
         Text(""),
@@ -30,6 +32,13 @@ def plan(found: Preview) -> RenderableType:
     ]
     parts += [Text(f"note:    {warning}", style="yellow") for warning in found.warnings]
     return Group(*parts)
+
+
+def _model(model: Model) -> str:
+    return (
+        f"{model.num_parameters:,} parameters in {len(model.layer_names)} layers; "
+        f"{model.num_samples:,} samples to learn from"
+    )
 
 
 def _placement(found: Preview) -> RenderableType:

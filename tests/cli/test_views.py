@@ -1,0 +1,156 @@
+"""What people see: complete at any width, and plain where there is no terminal."""
+
+import io
+import json
+
+import pytest
+from bamboo_cli import output
+from bamboo_cli.costs.report import Amount, Bill
+from bamboo_cli.views import bill as bill_view
+from bamboo_cli.views import cluster as cluster_view
+from bamboo_cli.views import plan as plan_view
+from bamboo_cli.views import story as story_view
+from rich.console import Console, RenderableType
+
+from tests.cli import status_example as example
+
+NODES = (
+    example.node(1, stage=0),
+    example.node(2, stage=1, deadline=example.NOW + 7),
+    example.node(3, state="ended"),
+    example.node(4, state="standby"),
+)
+
+
+def drawn(picture: RenderableType, width: int = 100, *, terminal: bool = False) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=width, force_terminal=terminal, highlight=False, emoji=False).print(picture)
+    return stream.getvalue()
+
+
+def test_status_shows_nodes_stages_step_loss_preemptions_and_money() -> None:
+    text = drawn(cluster_view.status(example.cluster(nodes=NODES, of=example.run()), example.NOW))
+
+    assert "cluster demo (demo-3f2a1c, local): up · coordinator is process 4242" in text
+    assert "41 of 120 steps · loss 2.3456 (first 5.6012) · 81.2 samples/s" in text
+    assert "2 preemptions · 1 failover · 3 reconfigurations · 0 restores · 0 steps run again · paused 1.2 s" in text
+    assert "cost $0.0123 so far; on demand $0.0400, 69% saved" in text
+    assert [line.split()[:4] for line in text.splitlines() if line.startswith("n")] == [
+        ["node", "state", "zone", "worker"],
+        ["n1", "active", "local-b", "prepared"],
+        ["n2", "active", "local-c", "prepared"],
+        ["n4", "standby", "local-b", "prepared"],
+    ]
+    assert "will be taken in 7 s" in text
+    assert "and 1 that is gone" in text
+
+
+def test_status_with_the_coordinator_dead_says_what_to_do() -> None:
+    text = drawn(cluster_view.status(example.cluster(alive=False), example.NOW))
+
+    assert "no coordinator is running" in text
+    assert "`bamboo up` starts it again" in text
+    assert "no node is there" in text
+
+
+@pytest.mark.parametrize("width", [30, 60, 200])
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_live_view_fits_any_width_and_loses_no_node(width: int, terminal: bool) -> None:
+    story = [example.event("the cloud took the node without notice, in the middle of a step", node_id="n3", step=17)]
+
+    text = drawn(cluster_view.live(example.cluster(nodes=NODES, of=example.run()), story, example.NOW), width)
+
+    assert all(len(line) <= width for line in text.splitlines())
+    assert all(f"n{number}" in text for number in (1, 2, 4))
+
+
+def test_without_a_terminal_there_are_no_escapes(capsys: pytest.CaptureFixture[str]) -> None:
+    output.result(cluster_view.live(example.cluster(nodes=NODES, of=example.run()), [], example.NOW))
+
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_steps_line_up() -> None:
+    from bamboo_cli.coordinator.reader import StepRow
+
+    row = StepRow(
+        run_id="r",
+        step=7,
+        generation=1,
+        loss=2.5,
+        gradient_norm=1.0,
+        learning_rate=1e-3,
+        step_s=0.25,
+        num_samples=16,
+        num_tokens=0,
+        committed_at=0.0,
+    )
+
+    assert cluster_view.step_line(row, 120) == "step   7  loss 2.5000  lr 1.00e-03  0.25 s  64.0 samples/s"
+
+
+def test_events_keep_their_text_whole_at_any_width() -> None:
+    text = drawn(story_view.events([example.event("the cloud took the node", node_id="n3", step=17)]), width=40)
+
+    assert {"n3", "17", "the", "cloud", "took", "node"} <= set(text.split())
+
+
+def test_the_bill_adds_up_to_the_last_digit() -> None:
+    first = Amount(seconds=60.0, spot_microusd=5_001, on_demand_microusd=16_667)
+    second = Amount(seconds=30.0, spot_microusd=2_999, on_demand_microusd=8_333)
+    total = Amount(seconds=90.0, spot_microusd=8_000, on_demand_microusd=25_000)
+    by_zone = (("a", first), ("b", second))
+    nothing = Amount(seconds=0.0, spot_microusd=0, on_demand_microusd=0)
+
+    text = drawn(
+        bill_view.bill(
+            Bill(
+                total=total,
+                idle=nothing,
+                runs=(),
+                by_zone=by_zone,
+                by_type=by_zone,
+                by_node=by_zone,
+                price_sources=("job file",),
+            )
+        )
+    )
+
+    assert "$0.005001" in text and "$0.002999" in text and "$0.008000" in text
+    assert "68%" in text
+    assert "prices: job file" in text
+
+
+def test_the_grid_of_a_plan_is_cut_off_and_never_wrapped() -> None:
+    from bamboo_cli.config import JobConfig
+    from bamboo_cli.preview import preview
+
+    job = JobConfig(name="wide", steps=1, global_batch_size=64, microbatch_size=1, stages=4)
+
+    text = drawn(plan_view.plan(preview(job)), width=60)
+
+    grid = [line for line in text.splitlines() if "F0" in line]
+    assert len(grid) == 4
+    assert all(len(line) <= 60 and line.endswith("…") for line in grid)
+
+
+def test_json_has_the_names_of_the_code(capsys: pytest.CaptureFixture[str]) -> None:
+    output.json_result(example.cluster(nodes=NODES, of=example.run()))
+
+    status = json.loads(capsys.readouterr().out)
+    assert status["state"] == "up"
+    assert status["nodes"][0]["hosts"] == [[0, 0]]
+    assert status["run"]["committed_steps"] == 41
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(0.84, "0.8 s"), (42.4, "42 s"), (59.6, "1 min 00 s"), (185, "3 min 05 s"), (7620, "2 h 07 min")],
+)
+def test_durations_are_spelt_for_people(amount: float, text: str) -> None:
+    assert output.seconds(amount) == text
+
+
+@pytest.mark.parametrize(("amount", "text"), [(0, "$0.00"), (0.00123, "$0.0012"), (1234.5, "$1,234.50")])
+def test_money_shows_enough_digits(amount: float, text: str) -> None:
+    assert output.usd(amount) == text

@@ -5,7 +5,8 @@ would stop training for as long as a checkpoint takes to copy.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -27,13 +28,12 @@ _CODES = {
 _DTYPES = {code: dtype for dtype, code in _CODES.items()}
 
 
-def header(tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], metadata: Mapping[str, str]) -> bytes:
-    """The first bytes of the file. ``tensors``: dtype and shape by name; their bytes follow as ``order`` says."""
+def header(tensors: Mapping[str, tuple[torch.dtype, Sequence[int]]], metadata: Mapping[str, str]) -> bytes:
+    """The first bytes of the file. ``tensors``: dtype and shape by name, in the order in which their bytes follow."""
     entries: dict[str, object] = {"__metadata__": dict(sorted(metadata.items()))}
     offset = 0
-    for name in order(tensors):
-        dtype, shape = tensors[name]
-        num_bytes = dtype.itemsize * torch.Size(shape).numel()
+    for name, (dtype, shape) in tensors.items():
+        num_bytes = dtype.itemsize * math.prod(shape)
         entries[name] = {"dtype": _CODES[dtype], "shape": list(shape), "data_offsets": [offset, offset + num_bytes]}
         offset += num_bytes
     text = json.dumps(entries, separators=(",", ":")).encode()
@@ -41,16 +41,11 @@ def header(tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], metadata:
     return len(text).to_bytes(8, "little") + text
 
 
-def order(tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> list[str]:
-    """Wide dtypes first, so that each tensor is aligned; then by name."""
-    return sorted(tensors, key=lambda name: (-tensors[name][0].itemsize, name))
-
-
 def pieces(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
-    """The file. Equal tensors and metadata give equal bytes."""
-    shapes = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
-    yield header(shapes, metadata)
-    for name in order(shapes):
+    """The file. Equal tensors and metadata give equal bytes. Wide dtypes come first, so that each tensor is aligned."""
+    names = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
+    yield header({name: (tensors[name].dtype, tensors[name].shape) for name in names}, metadata)
+    for name in names:
         yield tensor_bytes(tensors[name])
 
 
@@ -67,7 +62,7 @@ def parse(data: bytearray) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def _tensor(data: bytearray, start: int, *, dtype: str, shape: list[int], data_offsets: list[int]) -> Tensor:
-    count = torch.Size(shape).numel()
+    count = math.prod(shape)
     if count == 0:
         return torch.empty(shape, dtype=_DTYPES[dtype])
     return torch.frombuffer(data, dtype=_DTYPES[dtype], count=count, offset=start + data_offsets[0]).view(shape)

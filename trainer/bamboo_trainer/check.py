@@ -1,0 +1,125 @@
+"""``python -m bamboo_trainer.check``: can this recipe be trained? Asked before anything is rented.
+
+Reads a ``TrainingSpec`` as JSON from standard input and prints a ``Verdict`` as one line of JSON. Exit codes: 0 it can;
+1 it cannot (standard error says why, in words for people); 3 the check itself broke. Layers are tried on the meta
+device where they allow it, so that neither time nor memory of the real model is needed.
+"""
+
+import json
+import sys
+import traceback
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+
+from bamboo_trainer.control import TrainingSpec
+from bamboo_trainer.recipe import Recipe, RecipeError, load_recipe
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from bamboo_trainer.stage import Activation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerVerdict:
+    name: str
+    num_parameters: int
+    parameter_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    errors: tuple[str, ...] = ()
+    layers: tuple[LayerVerdict, ...] = ()
+    num_parameters: int = 0
+    """Tied ones counted once."""
+    num_samples: int = 0
+    tokens_per_sample: int = 0
+
+
+def main() -> int:
+    try:
+        spec = TypeAdapter(TrainingSpec).validate_json(sys.stdin.buffer.read())
+        verdict = check_recipe(spec)
+    except Exception:  # noqa: BLE001 - whatever it is, it is not the recipe's fault, and has to be told apart
+        traceback.print_exc()
+        return 3
+    print(json.dumps(asdict(verdict)))
+    if verdict.errors:
+        print("\n".join(verdict.errors), file=sys.stderr)
+    return 1 if verdict.errors else 0
+
+
+def check_recipe(spec: TrainingSpec) -> Verdict:
+    """Loads the recipe, lays its layers out and sends one microbatch through all of them and the loss."""
+    try:
+        return _describe(spec, load_recipe(spec.recipe, spec.recipe_options))
+    except RecipeError as error:
+        return Verdict(errors=(str(error),))
+
+
+def _describe(spec: TrainingSpec, recipe: Recipe) -> Verdict:
+    from bamboo_trainer.layout import lay_out  # not before the recipe is loaded, which says it when torch is missing
+
+    layout = lay_out(recipe)
+    _send_through(spec, recipe)
+    layers = tuple(
+        LayerVerdict(name=x.name, num_parameters=x.num_parameters, parameter_bytes=x.parameter_bytes)
+        for x in layout.layers
+    )
+    repeated = sum(
+        parameter.num_elements
+        for group in recipe.ties
+        for layer, name in group[1:]
+        for parameter in layout.layers[layer].parameters
+        if parameter.name == name
+    )
+    return Verdict(
+        layers=layers,
+        num_parameters=sum(layer.num_parameters for layer in layers) - repeated,
+        num_samples=len(recipe.dataset),
+        tokens_per_sample=recipe.tokens_per_sample,
+    )
+
+
+def _send_through(spec: TrainingSpec, recipe: Recipe) -> None:
+    """Raises RecipeError."""
+    from bamboo_trainer.layout import build_on_meta
+    from bamboo_trainer.profile import first_batch
+
+    value, targets = first_batch(spec, recipe)
+    value, targets = _on_meta(value), _on_meta(targets)
+    for index, layer in enumerate(recipe.layers):
+        value = _output(recipe, index, build_on_meta(layer).train(), value, targets)
+
+
+def _output(recipe: Recipe, index: int, module: "nn.Module", value: "Activation", targets: Any) -> "Activation":
+    """Of the layer, on the meta device; computed for real where the layer cannot do without."""
+    from bamboo_trainer.layout import build
+    from bamboo_trainer.profile import forward_layer
+
+    try:
+        return forward_layer(recipe, index, module, value, targets).output
+    except RecipeError:
+        real = build(recipe.layers[index]).train()
+        return _on_meta(forward_layer(recipe, index, real, _zeros(value), _zeros(targets)).output)
+
+
+def _on_meta(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_on_meta(part) for part in value)
+    return value.to("meta") if hasattr(value, "to") else value
+
+
+def _zeros(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, tuple):
+        return tuple(_zeros(part) for part in value)
+    return torch.zeros_like(value, device="cpu") if isinstance(value, torch.Tensor) else value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

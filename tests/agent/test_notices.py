@@ -150,7 +150,7 @@ def test_tokens_that_are_never_accepted_are_trouble(service: MetadataDouble) -> 
     "text", ["", "null", "[1]", "{}", '{"action": "terminate"}', '{"action": "x", "time": "soon"}']
 )
 def test_a_notice_that_cannot_be_read_is_trouble_and_no_notice(text: str) -> None:
-    with pytest.raises(MetadataError, match="answered .* for /latest/meta-data/spot/instance-action"):
+    with pytest.raises(MetadataError, match=r"answered .* for /latest/meta-data/spot/instance-action"):
         parse_action(text)
 
 

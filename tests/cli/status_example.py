@@ -1,8 +1,9 @@
 """A cluster as the state file might describe it, for the views."""
 
+from bamboo_trainer.plan import NodeId, WorkerId
+
 from bamboo_cli.coordinator.reader import ClusterStatus, CoordinatorStatus, NodeStatus, RunStatus, StoryEvent
 from bamboo_cli.coordinator.store import ClusterState
-from bamboo_trainer.plan import NodeId, WorkerId
 
 NOW = 1_000_000.0
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
+
 from bamboo_cli import reference
 from bamboo_cli.main import app
 

@@ -4,14 +4,14 @@ import io
 import json
 
 import pytest
+from rich.console import Console, RenderableType
+
 from bamboo_cli import output
 from bamboo_cli.costs.report import Amount, Bill
 from bamboo_cli.views import bill as bill_view
 from bamboo_cli.views import cluster as cluster_view
 from bamboo_cli.views import plan as plan_view
 from bamboo_cli.views import story as story_view
-from rich.console import Console, RenderableType
-
 from tests.cli import status_example as example
 
 NODES = (

@@ -149,7 +149,7 @@ class Cloud:
         for instance in listed:
             self._note(instance)
         self._note_missing(listed)
-        await self._end_unwanted(listed, creating)
+        await self._end_unwanted(creating)
 
     def _note(self, instance: Instance) -> None:
         before = self._seen.get(instance.instance_id)
@@ -177,14 +177,14 @@ class Cloud:
         self._unwanted.discard(node_id)
         self._hear(InstanceEnded(node_id=node_id, reason=reason, at=self._clock() if at is None else at))
 
-    async def _end_unwanted(self, listed: tuple[Instance, ...], creating: frozenset[NodeId]) -> None:
-        """``creating``: whose instance may be missing in ``listed`` because it was not yet made."""
-        alive = [i for i in listed if i.state is not InstanceState.TERMINATED and i.node_id in self._unwanted]
-        settled = self._unwanted - {instance.node_id for instance in alive} - creating - self._creating
-        for node_id in settled:
-            if not any(i.node_id == node_id and i.state is not InstanceState.TERMINATED for i in self._seen.values()):
-                self._unwanted.discard(node_id)
-                self._hear(InstanceEnded(node_id=node_id, reason=EndReason.USER, at=self._clock()))
+    async def _end_unwanted(self, creating: frozenset[NodeId]) -> None:
+        """``creating``: whose instance the list may lack because it was not made yet."""
+        alive = [
+            i for i in self._seen.values() if i.state is not InstanceState.TERMINATED and i.node_id in self._unwanted
+        ]
+        for node_id in self._unwanted - {instance.node_id for instance in alive} - creating - self._creating:
+            self._unwanted.discard(node_id)
+            self._hear(InstanceEnded(node_id=node_id, reason=EndReason.USER, at=self._clock()))
         if alive:
             await call(self._provider.terminate, tuple(instance.instance_id for instance in alive))
 
@@ -215,7 +215,7 @@ class Cloud:
 
 
 async def call(function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
-    """In a thread. Raises what the function raises, and CloudError when it takes too long (it may still take effect)."""
+    """In a thread. Raises what the function raises; CloudError when it takes too long (it may take effect yet)."""
     try:
         return await asyncio.wait_for(asyncio.to_thread(function, *arguments, **named), CALL_TIMEOUT_S)
     except TimeoutError as error:

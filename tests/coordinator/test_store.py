@@ -10,15 +10,6 @@ from bamboo_cli.coordinator import lock, reader, schema, store
 from bamboo_cli.errors import StateError
 
 
-@pytest.fixture
-def cluster_dir(tmp_path: Path) -> Path:
-    folder = tmp_path / "clusters" / "demo"
-    store.create_cluster(
-        folder, name="demo", cloud="local", job_text="name: demo\n", job={"name": "demo"}, wanted_nodes=4
-    )
-    return folder
-
-
 def test_a_new_cluster_reads_back_with_the_coordinator_away(cluster_dir: Path) -> None:
     status = reader.read_status(store.state_path(cluster_dir), now=0.0)
 

@@ -1,0 +1,350 @@
+"""What the coordinator does at the cloud, and what it notices there."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bamboo_trainer.plan import NodeId
+from sqlalchemy import Engine, Row, select
+
+from bamboo_cli.coordinator import cloud as cloud_module
+from bamboo_cli.coordinator import journal, reader, schema, store
+from bamboo_cli.coordinator.cloud import Cloud
+from bamboo_cli.coordinator.events import (
+    CreateFailed,
+    CreateFault,
+    CreateInstance,
+    CreateSucceeded,
+    Event,
+    InstanceEnded,
+    InstanceSeen,
+    Tell,
+)
+from bamboo_cli.errors import CredentialsError, InstanceGoneError, QuotaError
+from bamboo_cli.providers.base import EndReason, InstanceState, NodeConfig
+from tests.coordinator.memory_cloud import MemoryCloud, offer
+from tests.coordinator.waiting import until
+
+START = 1_790_000_000.0
+CLUSTER = "demo-1"
+
+
+@pytest.fixture(autouse=True)
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cloud_module, "POLL_S", 0.005)
+    monkeypatch.setattr(cloud_module, "MAX_POLL_S", 0.02)
+
+
+@dataclass
+class Scene:
+    """One coordinator at the cloud, its clock in our hand. What it hears is written down as the service would."""
+
+    provider: MemoryCloud
+    engine: Engine
+    now: float = START
+    heard: list[Event] = field(default_factory=list)
+    told: list[Tell] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.provider.clock = lambda: self.now
+        self.cloud = Cloud(
+            provider=self.provider,
+            engine=self.engine,
+            cluster_id=CLUSTER,
+            node_config=self._node_config,
+            notice_s=30.0,
+            clock=lambda: self.now,
+            hear=self._hear,
+            tell=self.told.append,
+        )
+
+    async def create(self, number: int = 1, zone: str = "a") -> None:
+        await self.cloud.create(CreateInstance(node_id=NodeId(f"n{number}"), zone=zone, token=f"token-{number}"))
+
+    def events(self, kind: type[Event]) -> list[Event]:
+        return [event for event in self.heard if isinstance(event, kind)]
+
+    def instances(self) -> list[Row[Any]]:
+        with store.writing(self.engine) as connection:
+            return list(connection.execute(select(schema.instances)))
+
+    def _hear(self, event: Event) -> None:
+        self.heard.append(event)
+        with store.writing(self.engine) as connection:
+            journal.record(connection, event, {}, (), self.now)
+
+    def _node_config(self, node_id: NodeId) -> NodeConfig:
+        return NodeConfig(
+            cluster_id=CLUSTER, node_id=node_id, coordinator_address="127.0.0.1", coordinator_port=1, secret="s"
+        )
+
+
+@pytest.fixture
+def scene(cluster_dir: Path) -> Scene:
+    """Its event loop comes with ``play``."""
+    return Scene(provider=MemoryCloud(), engine=store.open_for_writing(store.state_path(cluster_dir)))
+
+
+def again(scene: Scene) -> Scene:
+    """The coordinator was killed and started anew; what it had heard and not written down is gone."""
+    return Scene(provider=scene.provider, engine=scene.engine, now=scene.now)
+
+
+def play(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+async def watching(scene: Scene, until_then: Callable[[], bool], what: str) -> None:
+    task = asyncio.create_task(scene.cloud.watch())
+    await until(lambda: until_then() or task.done(), what)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def look_twice(scene: Scene) -> None:
+    """What the first of them saw has been handled when the second begins."""
+    enough = scene.provider.num_looks + 2
+    await watching(scene, lambda: scene.provider.num_looks >= enough, "two looks")
+
+
+def test_an_instance_is_rented_and_billed_from_its_launch(scene: Scene, cluster_dir: Path) -> None:
+    play(scene.create)
+
+    (event,) = scene.heard
+    assert isinstance(event, CreateSucceeded) and event.instance.node_id == "n1"
+    (charge,) = reader.read_charges(store.state_path(cluster_dir), now=START + 3600)
+    assert (charge.instance_id, charge.spot_microusd, charge.on_demand_microusd) == ("i-1", 300_000, 1_000_000)
+
+
+def test_the_cheapest_offer_of_the_zone_is_taken(scene: Scene) -> None:
+    scene.provider.market = (offer("b", 0.1), offer("a", 0.5), replace(offer("a", 0.2), instance_type="cheap"))
+
+    play(scene.create)
+
+    assert [(row.zone, row.instance_type) for row in scene.instances()] == [("a", "cheap")]
+
+
+def test_the_intent_is_stored_before_the_cloud_is_asked(scene: Scene) -> None:
+    seen: list[tuple[str, float | None]] = []
+    create = scene.provider.create
+
+    def looking(*arguments: object) -> object:
+        seen.extend((row.token, row.launched_at) for row in scene.instances())
+        return create(*arguments)  # type: ignore[arg-type]
+
+    scene.provider.create = looking  # type: ignore[assignment]
+    play(scene.create)
+
+    assert seen == [("token-1", None)]
+
+
+def test_a_lost_answer_is_made_good_by_the_same_token(scene: Scene) -> None:
+    scene.provider.lose_answer = True
+
+    async def scenario() -> None:
+        await scene.create()
+        await again(scene).create()
+
+    play(scenario)
+
+    (failed,) = scene.heard
+    assert isinstance(failed, CreateFailed) and failed.fault is CreateFault.CLOUD
+    assert len(scene.provider.made) == 1 and scene.provider.num_creates == 2
+    assert [(row.token, row.instance_id) for row in scene.instances()] == [("token-1", "i-1")]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "fault"),
+    [(QuotaError("no more"), CreateFault.QUOTA), (CredentialsError("who are you"), CreateFault.CREDENTIALS)],
+)
+def test_what_the_cloud_refuses_leaves_no_intent(scene: Scene, trouble: QuotaError, fault: CreateFault) -> None:
+    def refuse(*_: object) -> None:
+        raise trouble
+
+    scene.provider.create = refuse  # type: ignore[assignment]
+    play(scene.create)
+
+    assert scene.heard == [CreateFailed(node_id=NodeId("n1"), token="token-1", fault=fault, detail=trouble.message)]
+    assert scene.instances() == []
+
+
+def test_a_full_zone_and_an_unknown_zone_are_both_no_capacity(scene: Scene) -> None:
+    scene.provider.capacity = 0
+
+    async def scenario() -> None:
+        await scene.create()
+        await scene.create(2, zone="nowhere")
+
+    play(scenario)
+
+    assert [event.fault for event in scene.heard if isinstance(event, CreateFailed)] == [CreateFault.CAPACITY] * 2
+
+
+def test_a_preemption_is_noticed_once_with_its_moment_and_ends_the_bill(scene: Scene, cluster_dir: Path) -> None:
+    async def scenario() -> None:
+        await scene.create()
+        scene.now += 1800
+        await scene.cloud.preempt(NodeId("n1"), None)
+        scene.now += 5
+        await watching(scene, lambda: bool(scene.events(InstanceEnded)), "the end")
+        await look_twice(scene)
+
+    play(scenario)
+
+    assert scene.events(InstanceEnded) == [
+        InstanceEnded(node_id=NodeId("n1"), reason=EndReason.PREEMPTED, at=START + 1800)
+    ]
+    assert reader.read_status(store.state_path(cluster_dir), now=START + 9999).spot_microusd == 150_000
+
+
+def test_a_preemption_with_notice_is_asked_for_with_the_usual_notice(scene: Scene) -> None:
+    async def scenario() -> None:
+        await scene.create()
+        await scene.cloud.drill(NodeId("n1"), notice=True)
+
+    play(scenario)
+
+    assert scene.provider.notices == [("i-1", 30.0)]
+
+
+def test_preempting_a_node_without_an_instance_is_refused_and_as_a_drill_told(scene: Scene) -> None:
+    async def scenario() -> None:
+        with pytest.raises(InstanceGoneError):
+            await scene.cloud.preempt(NodeId("n7"), None)
+        await scene.cloud.drill(NodeId("n7"), notice=False)
+
+    play(scenario)
+
+    assert ["n7 has no instance" in line.text for line in scene.told] == [True]
+
+
+def test_what_is_given_back_is_terminated_and_then_said_to_have_ended(scene: Scene) -> None:
+    async def scenario() -> None:
+        await scene.create()
+        scene.cloud.terminate(NodeId("n1"))
+        await watching(scene, lambda: bool(scene.events(InstanceEnded)), "the end")
+
+    play(scenario)
+
+    assert scene.provider.alive() == []
+    assert [(e.node_id, e.reason) for e in scene.heard if isinstance(e, InstanceEnded)] == [("n1", EndReason.USER)]
+
+
+def test_giving_back_what_never_was_is_answered_too(scene: Scene) -> None:
+    async def scenario() -> None:
+        scene.cloud.terminate(NodeId("n5"))
+        await watching(scene, lambda: bool(scene.heard), "the answer")
+
+    play(scenario)
+
+    assert scene.heard == [InstanceEnded(node_id=NodeId("n5"), reason=EndReason.USER, at=START)]
+
+
+def test_what_ended_while_the_coordinator_was_away_is_noticed_and_billed_to_its_end(
+    scene: Scene, cluster_dir: Path
+) -> None:
+    later = scene
+
+    async def scenario() -> None:
+        nonlocal later
+        await scene.create(1)
+        await scene.create(2)
+        scene.now += 3600
+        scene.provider.terminate(("i-1",))
+        scene.now += 3600
+        later = again(scene)
+        await watching(later, lambda: len(later.heard) >= 2, "both")
+        even_later = again(later)
+        await watching(even_later, lambda: bool(even_later.events(InstanceSeen)), "the one that is left")
+        assert even_later.events(InstanceEnded) == []
+
+    play(scenario)
+
+    assert later.events(InstanceEnded) == [InstanceEnded(node_id=NodeId("n1"), reason=EndReason.USER, at=START + 3600)]
+    assert [e.instance.instance_id for e in later.heard if isinstance(e, InstanceSeen)] == ["i-2"]
+    charges = reader.read_charges(store.state_path(cluster_dir), now=START + 7200)
+    assert [(charge.instance_id, charge.seconds) for charge in charges] == [("i-1", 3600.0), ("i-2", 7200.0)]
+
+
+def test_an_instance_that_came_and_went_unseen_is_on_the_bill(scene: Scene, cluster_dir: Path) -> None:
+    async def scenario() -> None:
+        scene.provider.lose_answer = True
+        await scene.create()
+        scene.now += 360
+        scene.provider.terminate(("i-1",))
+        later = again(scene)
+        await watching(later, lambda: bool(later.heard), "its end")
+
+    play(scenario)
+
+    (charge,) = reader.read_charges(store.state_path(cluster_dir), now=START + 9999)
+    assert (charge.seconds, charge.spot_microusd) == (360.0, 30_000)
+
+
+def test_what_is_no_longer_listed_is_gone_but_not_at_once(scene: Scene) -> None:
+    async def scenario() -> None:
+        await scene.create()
+        scene.provider.forget()
+        await look_twice(scene)
+        assert scene.events(InstanceEnded) == []
+        scene.now += cloud_module.MISSING_S + 1
+        await watching(scene, lambda: bool(scene.events(InstanceEnded)), "the verdict")
+
+    play(scenario)
+
+    assert [e.reason for e in scene.heard if isinstance(e, InstanceEnded)] == [EndReason.NONE]
+
+
+def test_a_cloud_that_does_not_answer_is_told_of_once_per_trouble(scene: Scene) -> None:
+    async def scenario() -> None:
+        with scene.provider.out_of_order():
+            await watching(scene, lambda: scene.provider.num_looks >= 4, "several tries")
+        await look_twice(scene)
+        with scene.provider.out_of_order():
+            await watching(scene, lambda: len(scene.told) == 2, "the next trouble")
+
+    play(scenario)
+
+    trouble = "cannot see the cloud: the cloud is out of order; goes on trying"
+    assert [line.text for line in scene.told] == [trouble, trouble]
+    assert scene.heard == []
+
+
+def test_a_price_that_changes_is_paid_from_then_on(scene: Scene, cluster_dir: Path) -> None:
+    async def scenario() -> None:
+        await scene.create(1)
+        scene.now += 1800
+        scene.provider.market = (offer("a", 0.6),)
+        await scene.create(2)
+
+    play(scenario)
+
+    charges = reader.read_charges(store.state_path(cluster_dir), now=START + 3600)
+    paid = [(charge.instance_id, charge.seconds, charge.spot_microusd) for charge in charges]
+    assert paid == [("i-1", 1800.0, 150_000), ("i-1", 1800.0, 300_000), ("i-2", 1800.0, 300_000)]
+
+
+def test_a_price_that_is_heard_after_the_clock_was_set_back_still_follows_the_old_one(scene: Scene) -> None:
+    with store.writing(scene.engine) as connection:
+        for spot, now in ((0.3, 1000.0), (0.5, 900.0), (0.5, 901.0)):
+            journal.record_prices(connection, (offer("a", spot),), now)
+        prices = connection.execute(select(schema.prices).order_by(schema.prices.c.from_at)).all()
+
+    assert [row.spot_microusd_per_hour for row in prices] == [300_000, 500_000]
+
+
+def test_running_instances_are_not_reported_again_while_nothing_changes(scene: Scene) -> None:
+    async def scenario() -> None:
+        await scene.create()
+        scene.provider.made["token-1"] = replace(scene.provider.made["token-1"], state=InstanceState.ENDING)
+        await watching(scene, lambda: bool(scene.events(InstanceSeen)), "the change")
+        await look_twice(scene)
+
+    play(scenario)
+
+    assert len(scene.events(InstanceSeen)) == 1

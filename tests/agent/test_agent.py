@@ -20,7 +20,7 @@ from bamboo_agent.messages import (
 )
 from bamboo_trainer.control import Prepared, StepCommitted, WorkerBeat, WorkerFailed, WorkerReady
 
-from tests.agent.coordinator_double import CoordinatorDouble
+from tests.agent.coordinator_double import SECRET, CoordinatorDouble
 from tests.agent.node import WORKER, Node, prepare, start_node, write_config
 from tests.coordinator.waiting import wait_until
 
@@ -72,8 +72,17 @@ def test_a_join_says_who_the_node_is_and_a_worker_is_started_when_asked(
     assert said.address == "127.0.0.1"
 
 
-def test_a_worker_is_in_the_process_group_of_its_node(ready: Node) -> None:
-    assert [os.getpgid(worker.pid) for worker in ready.workers()] == [ready.process.pid]
+def test_a_worker_is_in_the_process_group_of_its_node_and_knows_its_place(ready: Node) -> None:
+    (worker,) = ready.workers()
+    assert os.getpgid(worker.pid) == ready.process.pid
+    expected = {
+        "BAMBOO_WORKER_ID": WORKER,
+        "BAMBOO_NODE_ID": "n1",
+        "BAMBOO_LISTEN_ADDRESS": "127.0.0.1",
+        "BAMBOO_BEAT_S": "0.05",
+        "BAMBOO_LINK_SECRET": SECRET,
+    }
+    assert expected.items() <= worker.environ().items()
 
 
 def test_a_join_after_a_cut_tells_the_workers_state(ready: Node, coordinator: CoordinatorDouble) -> None:

@@ -16,6 +16,7 @@ from bamboo_cli.providers.local import LocalConfig, LocalProvider, LocalZone
 from bamboo_cli.providers.local_cloud import processes, store
 from bamboo_cli.providers.local_cloud.calls import ADDRESS, API_FILE
 from bamboo_cli.providers.local_cloud.model import Rented
+from tests.coordinator.waiting import wait_until
 
 CONFIG = LocalConfig(
     zones=(
@@ -42,9 +43,9 @@ class CloudUnderTest:
         return ADDRESS.validate_json((self.folder / API_FILE).read_bytes()).pid
 
     def kill_daemon(self) -> None:
-        daemon = psutil.Process(self.daemon_pid)
-        daemon.kill()
-        daemon.wait(10)
+        daemon = self.daemon_pid
+        os.kill(daemon, signal.SIGKILL)
+        wait_until(is_gone(daemon), "the daemon to die")
 
     def rented(self, instance: Instance) -> Rented:
         """From the state file."""

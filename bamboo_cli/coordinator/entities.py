@@ -152,8 +152,8 @@ class Run:
     """Who said ``RunComplete``."""
     pause: Pause | None = None
     """Kept while waiting: who holds what."""
-    change_due_at: float | None = None
-    """When the reconfiguration that is wanted begins."""
+    change_since: float | None = None
+    """When the reconfiguration that is wanted was first wanted."""
     broken: tuple[BrokenLink, ...] = ()
     distrusted: tuple[Distrusted, ...] = ()
     drills_done: tuple[int, ...] = ()
@@ -179,6 +179,7 @@ class Progress:
     num_samples: int = 0
     """That count: a step that is run again counts once."""
     num_tokens: int = 0
+    tokens_per_step: int = 0
     preemptions: int = 0
     failovers: int = 0
     reconfigurations: int = 0

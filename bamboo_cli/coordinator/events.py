@@ -2,7 +2,7 @@
 
 The machine, as the shell sees it (``bamboo_cli.coordinator.machine``)::
 
-    machine = Machine(config)                  # or Machine.load(config, rows), then handle(Started())
+    machine = Machine(config)                  # and machine.load(rows), where some were stored; then Started()
     instructions = machine.handle(event, now)  # now: seconds since the epoch
     rows = machine.changed_rows()              # {row name: JSON text} that differ since the last call
 
@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from bamboo_agent.messages import AgentMessage, Join, ToAgent
 from bamboo_trainer.control import LayerSaved
-from bamboo_trainer.plan import NodeId, Plan
+from bamboo_trainer.plan import NodeId
 
 from bamboo_cli.coordinator.settings import RunSpec
 from bamboo_cli.providers.base import EndReason, Instance
@@ -286,14 +286,6 @@ class RecordStep:
     num_tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordPlan:
-    """A new plan is in force."""
-
-    run_id: str
-    plan: Plan
-
-
 class StoryKind(StrEnum):
     """What a line of the story is about."""
 
@@ -352,7 +344,6 @@ Instruction = (
     | MarkCheckpoint
     | PruneCheckpoints
     | RecordStep
-    | RecordPlan
     | Tell
     | FinishRequest
     | StopCoordinator

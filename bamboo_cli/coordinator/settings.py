@@ -28,6 +28,8 @@ class ClusterConfig:
     """Between the arrival of a standby that helps and the reconfiguration with it: nodes often come together."""
     boot_patience_s: float = 600.0
     """An instance whose agent has not joined by then is given back."""
+    lost_patience_s: float = 600.0
+    """A lost node that has not come back by then is given back: it costs money."""
     warm_patience_s: float = 180.0
     """A worker that is not ready by then is started anew."""
 

@@ -1,4 +1,4 @@
-"""The life of a node and of a run: their states, and the only moves between them. Any other move is a bug and raises."""
+"""The life of a node and of a run: their states and the only moves between them. Any other move is a bug and raises."""
 
 from collections.abc import Mapping
 from enum import StrEnum

@@ -1,0 +1,150 @@
+"""Which checkpoints of the run there are, when one is whole, and how often to make one."""
+
+import math
+from dataclasses import replace
+
+from bamboo_trainer.control import CheckpointFailed, LayerCost, LayerSaved
+
+from bamboo_cli.coordinator.board import Board
+from bamboo_cli.coordinator.entities import Checkpoints, Cluster
+from bamboo_cli.coordinator.events import ListCheckpoints, MarkCheckpoint, PruneCheckpoints, StoryKind
+
+STATE_BYTES_PER_PARAMETER_BYTE = 3
+"""Parameters and Adam's two moments."""
+DISK_BYTES_PER_S = 200e6
+SAVE_OVERHEAD_S = 0.05
+"""Copying and closing files; what a checkpoint costs at least."""
+PRIOR_NODE_SECONDS = 2 * 3600.0
+"""Until losses are seen: one per node in two hours."""
+MIN_STEPS, MAX_STEPS = 10, 500
+MIN_INTERVAL_S, MAX_INTERVAL_S = 5.0, 900.0
+
+
+def begin(board: Board) -> None:
+    """A run begins: ask what there is already."""
+    assert board.run is not None
+    board.checkpoints = Checkpoints(run_id=board.run.run_id)
+    ask_again(board)
+
+
+def ask_again(board: Board) -> None:
+    """After a restart: what was asked may not have been done."""
+    run, known = board.active_run, board.checkpoints
+    if run is None or known is None:
+        return
+    url = run.spec.training.checkpoint_url
+    if not known.listed:
+        board.out.append(ListCheckpoints(run_id=run.run_id, url=url))
+    for step in known.marking:
+        board.out.append(MarkCheckpoint(run_id=run.run_id, url=url, step=step, entries=_entries(known, step)))
+
+
+def listed(board: Board, run_id: str, steps: tuple[int, ...]) -> None:
+    known = board.checkpoints
+    if board.active_run is not None and known is not None and known.run_id == run_id and not known.listed:
+        board.checkpoints = replace(known, listed=True, complete=tuple(sorted(steps)))
+
+
+def newest(board: Board) -> int | None:
+    """The step of the newest complete one."""
+    return max(board.checkpoints.complete, default=None) if board.checkpoints is not None else None
+
+
+def is_durable(board: Board, step: int) -> bool:
+    """All layer files are there, and the marker is there or being written."""
+    known = board.checkpoints
+    return known is not None and step in (*known.complete, *known.marking)
+
+
+def layer_saved(board: Board, message: LayerSaved) -> None:
+    """Saved again by another worker: the same bits in the same file; the later word counts."""
+    known, step = board.checkpoints, message.checkpoint_step
+    if board.active_run is None or known is None or is_durable(board, step) or step in known.unreadable:
+        return
+    others = tuple(s for s in known.saved if (s.checkpoint_step, s.layer) != (step, message.layer))
+    board.checkpoints = replace(known, saved=(*others, message))
+
+
+def mark_whole_ones(board: Board) -> None:
+    """After every event. Not before the step is known to be committed: a restore must never go forward."""
+    run, known, progress = board.active_run, board.checkpoints, board.progress
+    if run is None or known is None or progress is None or not run.costs:
+        return
+    for step in sorted({saved.checkpoint_step for saved in known.saved} - set(known.marking)):
+        entries = _entries(known, step)
+        if len(entries) == len(run.costs) and (step <= progress.committed_step or run.complete):
+            known = board.checkpoints = replace(known, marking=(*known.marking, step))
+            url = run.spec.training.checkpoint_url
+            board.out.append(MarkCheckpoint(run_id=run.run_id, url=url, step=step, entries=entries))
+
+
+def _entries(known: Checkpoints, step: int) -> tuple[LayerSaved, ...]:
+    return tuple(sorted((s for s in known.saved if s.checkpoint_step == step), key=lambda s: s.layer))
+
+
+def marked(board: Board, run_id: str, step: int) -> None:
+    run, known = board.run, board.checkpoints
+    if run is None or known is None or known.run_id != run_id or step not in known.marking:
+        return
+    num_bytes = sum(saved.num_bytes for saved in _entries(known, step))
+    complete = tuple(sorted({*known.complete, step}))
+    kept = complete[-max(1, run.spec.checkpoints_kept) :]
+    board.checkpoints = replace(
+        known,
+        complete=kept,
+        marking=tuple(s for s in known.marking if s != step),
+        saved=tuple(s for s in known.saved if s.checkpoint_step > step),
+    )
+    board.tell(StoryKind.CHECKPOINT, f"the checkpoint of step {step} is complete", step=step, num_bytes=num_bytes)
+    if kept != complete:
+        url = run.spec.training.checkpoint_url
+        board.out.append(PruneCheckpoints(run_id=run_id, url=url, kept=kept))
+
+
+def failed(board: Board, step: int, detail: str) -> bool:
+    """Whether it was the last one, without which the run cannot end well."""
+    run, known = board.active_run, board.checkpoints
+    if run is None or known is None or step in known.complete:
+        return False
+    board.checkpoints = replace(
+        known,
+        marking=tuple(s for s in known.marking if s != step),
+        saved=tuple(s for s in known.saved if s.checkpoint_step != step),
+    )
+    board.tell(StoryKind.CHECKPOINT, f"no checkpoint of step {step}: {detail}; older ones stay", step=step)
+    return step == run.spec.training.num_steps - 1
+
+
+def layer_failed(board: Board, message: CheckpointFailed) -> bool:
+    return failed(board, message.checkpoint_step, f"layer {message.layer}: {message.detail}")
+
+
+def unreadable(board: Board, step: int) -> None:
+    known = board.checkpoints
+    assert known is not None
+    complete = tuple(s for s in known.complete if s != step)
+    board.checkpoints = replace(known, complete=complete, unreadable=(*known.unreadable, step))
+
+
+def forget_after(board: Board, step: int) -> None:
+    """Steps after this one are run again: what was saved of them is saved again."""
+    if board.checkpoints is not None:
+        kept = tuple(s for s in board.checkpoints.saved if s.checkpoint_step <= step)
+        board.checkpoints = replace(board.checkpoints, saved=kept)
+
+
+def interval_steps(
+    costs: tuple[LayerCost, ...], *, num_stages: int, num_microbatches: int, cluster: Cluster, num_nodes: int
+) -> int:
+    """``auto``: sqrt(2 x cost of a checkpoint x mean time between losses), in steps (Young 1974; Daly 2006), bounded.
+
+    The cost is estimated from the layers' bytes, the hazard from the nodes that the cloud has taken so far, with one
+    loss per node in two hours as the prior.
+    """
+    state_bytes = STATE_BYTES_PER_PARAMETER_BYTE * sum(cost.parameter_bytes for cost in costs)
+    save_s = SAVE_OVERHEAD_S + state_bytes / DISK_BYTES_PER_S
+    between_losses_s = (PRIOR_NODE_SECONDS + cluster.node_seconds) / (1 + cluster.num_taken) / max(1, num_nodes)
+    interval_s = min(MAX_INTERVAL_S, max(MIN_INTERVAL_S, math.sqrt(2 * save_s * between_losses_s)))
+    busy_s = sum(cost.forward_s + cost.backward_s for cost in costs) / max(1, min(num_stages, len(costs)))
+    step_s = max(1e-4, busy_s * num_microbatches)
+    return min(MAX_STEPS, max(MIN_STEPS, round(interval_s / step_s)))

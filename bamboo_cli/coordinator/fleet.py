@@ -1,0 +1,245 @@
+"""Keeping the wanted number of nodes: intents, create calls and their back-off, zones, giving nodes back."""
+
+from collections import Counter
+from dataclasses import replace
+
+from bamboo_agent.messages import Leave
+from bamboo_trainer.plan import NodeId
+
+from bamboo_cli.coordinator.board import Board
+from bamboo_cli.coordinator.entities import Node, ZoneMemory
+from bamboo_cli.coordinator.events import (
+    CreateFailed,
+    CreateFault,
+    CreateInstance,
+    InstanceEnded,
+    StopCoordinator,
+    StoryKind,
+    TerminateInstance,
+)
+from bamboo_cli.coordinator.states import UNDER_PLAN, WANTED, NodeReason, NodeState, RunState
+from bamboo_cli.providers.base import EndReason, Instance, InstanceState
+
+SHORT_MEMORY_S = 120.0
+"""A zone without capacity is asked last for so long."""
+TAKEN_MEMORY_S = 600.0
+"""A zone that took a node from us is asked late for so long."""
+MAX_BACK_OFF_S = 60.0
+NO_HURRY_S = 60.0
+"""Between tries where only the user can help: quota, credentials."""
+
+_REASONS = {
+    CreateFault.CAPACITY: NodeReason.CAPACITY,
+    CreateFault.QUOTA: NodeReason.QUOTA,
+    CreateFault.CREDENTIALS: NodeReason.CREDENTIALS,
+    CreateFault.CLOUD: NodeReason.CLOUD,
+}
+
+
+def keep(board: Board) -> None:
+    """After every event: as many nodes as wanted, none that is of no use."""
+    if board.cluster.closing:
+        _close(board)
+        return
+    _give_back(board)
+    wanted = [node for node in board.in_order() if node.state in WANTED]
+    for node in reversed(wanted[board.config.num_nodes :]):
+        if node.state is NodeState.INTENDED and not node.asked:
+            end(board, node, NodeReason.NOT_WANTED)
+    for _ in range(board.config.num_nodes - len(wanted)):
+        if board.config.replace or board.cluster.num_named < board.config.num_nodes:
+            _intend(board)
+    for node in board.in_order():
+        if node.state is NodeState.INTENDED and not node.asked and (node.retry_at or 0.0) <= board.now:
+            _ask(board, node)
+
+
+def ask_again(board: Board) -> None:
+    """After a restart: what was asked of the cloud may not have reached it."""
+    for node in board.in_order():
+        if node.state is NodeState.INTENDED and node.asked:
+            board.out.append(CreateInstance(node_id=node.node_id, zone=node.zone, token=node.token))
+        elif node.state is NodeState.RELEASED:
+            board.out.append(TerminateInstance(node_id=node.node_id))
+
+
+# --- what the cloud says ----------------------------------------------------------------------------------------
+
+
+def instance_seen(board: Board, instance: Instance) -> None:
+    """Also the answer to a create call. An instance that nobody waits for is given back at once."""
+    node = board.nodes.get(NodeId(instance.node_id))
+    if node is None or node.state in (NodeState.RELEASED, NodeState.ENDED):
+        if instance.state in (InstanceState.PENDING, InstanceState.RUNNING):
+            board.out.append(TerminateInstance(node_id=NodeId(instance.node_id)))
+        return
+    facts = {"instance_id": instance.instance_id, "address": instance.address, "zone": instance.zone}
+    if any(getattr(node, name) != value for name, value in facts.items()) or node.asked:
+        node = board.put(
+            replace(
+                node,
+                instance_id=instance.instance_id,
+                address=instance.address,
+                zone=instance.zone,
+                asked=False,
+                retry_at=None,
+            )
+        )
+    if node.state is NodeState.INTENDED:
+        board.move_node(node, NodeState.BOOTING)
+        board.tell(StoryKind.NODE, f"{node.node_id} is rented in {node.zone}", node_id=node.node_id)
+
+
+def create_failed(board: Board, event: CreateFailed) -> None:
+    node = board.nodes.get(event.node_id)
+    if node is None or node.token != event.token or not node.asked:
+        return
+    if node.state is NodeState.RELEASED:
+        end(board, node, NodeReason.CLOSED)
+        return
+    if node.state is not NodeState.INTENDED:
+        return
+    delay = min(MAX_BACK_OFF_S, 2.0 ** min(node.num_creates - 1, 10))
+    if event.fault is CreateFault.CAPACITY:
+        remember(board, node.zone, short=True)
+        if any(not _is_short(board, zone) for zone in board.config.zones):
+            delay = 0.0
+    elif event.fault in (CreateFault.QUOTA, CreateFault.CREDENTIALS):
+        delay = NO_HURRY_S
+    board.put(replace(node, asked=False, reason=_REASONS[event.fault], retry_at=board.now + delay))
+    text = f"{node.zone} gave no node for {node.node_id}: {event.detail}; next try in {delay:.0f} s"
+    board.tell(StoryKind.CAPACITY, text, node_id=node.node_id, delay_s=delay)
+
+
+def instance_ended(board: Board, event: InstanceEnded) -> None:
+    """The surest sign of a loss, and the confirmation of what was given back."""
+    node = board.nodes.get(event.node_id)
+    if node is None or node.state is NodeState.ENDED:
+        return
+    by_cloud = event.reason in (EndReason.PREEMPTED, EndReason.FAILED) and node.state is not NodeState.RELEASED
+    if by_cloud:
+        count_taken(board, node)
+    reason = {
+        EndReason.PREEMPTED: NodeReason.PREEMPTED,
+        EndReason.FAILED: NodeReason.FAILED,
+    }.get(event.reason, NodeReason.INSTANCE_GONE)
+    kind = StoryKind.PREEMPTION if by_cloud else StoryKind.NODE
+    board.tell(kind, f"{node.node_id} is gone: {event.reason or 'no longer listed'}", node_id=node.node_id)
+    end(board, board.nodes[node.node_id], node.reason if node.state is NodeState.RELEASED else reason)
+
+
+def count_taken(board: Board, node: Node) -> None:
+    """Once per node: the run's preemptions, the hazard, the zone's memory."""
+    if node.taken:
+        return
+    board.put(replace(node, taken=True))
+    board.cluster = replace(board.cluster, num_taken=board.cluster.num_taken + 1)
+    remember(board, node.zone, took=True)
+    if board.active_run is not None and board.progress is not None:
+        board.progress = replace(board.progress, preemptions=board.progress.preemptions + 1)
+
+
+# --- zones ------------------------------------------------------------------------------------------------------
+
+
+def remember(board: Board, zone: str, *, short: bool = False, took: bool = False) -> None:
+    known = {memory.zone: memory for memory in board.cluster.zones}
+    memory = known.get(zone, ZoneMemory(zone=zone))
+    if short:
+        memory = replace(memory, short_at=board.now)
+    if took:
+        memory = replace(memory, took_at=board.now)
+    board.cluster = replace(board.cluster, zones=tuple((known | {zone: memory}).values()))
+
+
+def choose_zone(board: Board) -> str:
+    """Zones with capacity first, then those that took nothing lately, then those with the fewest of our nodes."""
+    ours = Counter(n.zone for n in board.nodes.values() if n.state in WANTED and (n.asked or n.instance_id))
+    took = {memory.zone: memory.took_at for memory in board.cluster.zones}
+
+    def rank(zone: str) -> tuple[bool, bool, int]:
+        took_at = took.get(zone)
+        return _is_short(board, zone), took_at is not None and board.now - took_at < TAKEN_MEMORY_S, ours[zone]
+
+    return min(board.config.zones, key=rank)
+
+
+def _is_short(board: Board, zone: str) -> bool:
+    short = {memory.zone: memory.short_at for memory in board.cluster.zones}
+    short_at = short.get(zone)
+    return short_at is not None and board.now - short_at < SHORT_MEMORY_S
+
+
+# --- nodes come and go ------------------------------------------------------------------------------------------
+
+
+def _intend(board: Board) -> None:
+    number = board.cluster.num_named + 1
+    board.cluster = replace(board.cluster, num_named=number)
+    board.put(
+        Node(node_id=NodeId(f"n{number}"), state=NodeState.INTENDED, since=board.now, zone="", token="", retry_at=0.0)
+    )
+
+
+def _ask(board: Board, node: Node) -> None:
+    """A new token for a new try, but the same one where it is unknown what came of the last."""
+    unsure = node.reason is NodeReason.CLOUD
+    num_creates = node.num_creates + 1
+    zone = node.zone if unsure else choose_zone(board)
+    token = node.token if unsure else f"{board.config.cluster_id}-{node.node_id}-{num_creates}"
+    board.put(replace(node, zone=zone, token=token, num_creates=num_creates, asked=True, retry_at=None))
+    board.out.append(CreateInstance(node_id=node.node_id, zone=zone, token=token))
+
+
+def release(board: Board, node: Node, reason: NodeReason) -> None:
+    """Give the node back."""
+    board.send(node.node_id, Leave(reason=reason))
+    node = board.move_node(board.put_worker(node, None), NodeState.RELEASED, reason)
+    board.out.append(TerminateInstance(node_id=node.node_id))
+    board.tell(StoryKind.NODE, f"{node.node_id} is given back: {reason}", node_id=node.node_id)
+
+
+def end(board: Board, node: Node, reason: NodeReason) -> None:
+    if node.joined_at is not None:
+        lived_s = max(0.0, board.now - node.joined_at)
+        board.cluster = replace(board.cluster, node_seconds=board.cluster.node_seconds + lived_s)
+    board.move_node(board.put_worker(node, None), NodeState.ENDED, reason)
+    board.pulse.linked.discard(node.node_id)
+    board.pulse.dropped.discard(node.node_id)
+    board.pulse.heard_at.pop(node.node_id, None)
+
+
+def _give_back(board: Board) -> None:
+    for node in board.in_order():
+        age_s = board.now - node.since
+        if node.state is NodeState.BOOTING and age_s > board.config.boot_patience_s:
+            release(board, node, NodeReason.NEVER_JOINED)
+        elif node.state is NodeState.LOST and age_s > board.config.lost_patience_s:
+            release(board, node, NodeReason.NEVER_CAME_BACK)
+        elif node.state is NodeState.DRAINING and not _is_needed(board, node):
+            release(board, node, node.reason)
+
+
+def _is_needed(board: Board, node: Node) -> bool:
+    """Its worker takes part, or holds layers that a waiting run has nowhere else."""
+    run = board.active_run
+    if node.worker is None or run is None or run.plan is None:
+        return False
+    worker_id = node.worker.worker_id
+    if run.state in UNDER_PLAN:
+        return worker_id in run.plan.worker_ids()
+    return (
+        run.state is RunState.WAITING and run.pause is not None and worker_id in {s.worker_id for s in run.pause.stops}
+    )
+
+
+def _close(board: Board) -> None:
+    for node in board.in_order():
+        if node.state is NodeState.INTENDED and not node.asked:
+            end(board, node, NodeReason.CLOSED)
+        elif node.state not in (NodeState.RELEASED, NodeState.ENDED):
+            release(board, node, NodeReason.CLOSED)
+    if not board.cluster.closed and all(n.state is NodeState.ENDED for n in board.nodes.values()):
+        board.cluster = replace(board.cluster, closed=True)
+        board.tell(StoryKind.COORDINATOR, "the cluster is closed: all nodes have ended")
+        board.out.append(StopCoordinator())

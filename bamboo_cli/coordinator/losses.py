@@ -1,0 +1,116 @@
+"""The verdict "this worker, this node is gone". What follows from it is decided elsewhere."""
+
+from collections import Counter
+from dataclasses import replace
+
+from bamboo_agent.messages import StopWorker
+from bamboo_trainer.control import PeerBroken
+from bamboo_trainer.plan import WorkerId
+
+from bamboo_cli.coordinator.board import Board
+from bamboo_cli.coordinator.entities import BrokenLink, Node, Run
+from bamboo_cli.coordinator.events import StoryKind
+from bamboo_cli.coordinator.states import LEASED, NodeReason, NodeState
+
+
+def lose_worker(board: Board, node: Node, why: str, *, fence: bool) -> Node:
+    """``fence``: its process may still run, and is killed."""
+    assert node.worker is not None
+    worker_id = node.worker.worker_id
+    if fence:
+        board.send(node.node_id, StopWorker(worker_id=worker_id, fence=True, reason=why))
+    board.tell(StoryKind.LOSS, f"worker {worker_id} is lost: {why}", node_id=node.node_id)
+    if board.run is not None:
+        board.run = replace(
+            board.run, broken=tuple(b for b in board.run.broken if worker_id not in (b.reporter, b.peer))
+        )
+    return board.put_worker(node, None)
+
+
+def lose_node(board: Board, node: Node, reason: NodeReason, why: str) -> None:
+    if node.worker is not None:
+        node = lose_worker(board, node, why, fence=True)
+    else:
+        board.tell(StoryKind.LOSS, f"node {node.node_id} is lost: {why}", node_id=node.node_id)
+    board.move_node(node, NodeState.LOST, reason)
+
+
+def peer_broken(board: Board, reporter: WorkerId, message: PeerBroken) -> None:
+    """Kept until restored, or until either end is lost, or until the next boundary plan."""
+    run = board.active_run
+    if run is None or run.plan is None or not board.is_live(message.peer):
+        return
+    members = run.plan.worker_ids()
+    known = any((b.reporter, b.peer) == (reporter, message.peer) for b in run.broken)
+    if message.generation < run.base_generation or reporter not in members or message.peer not in members or known:
+        return
+    link = BrokenLink(reporter=reporter, peer=message.peer, since=board.now)
+    board.run = replace(run, broken=(*run.broken, link))
+
+
+def peer_restored(board: Board, reporter: WorkerId, peer: WorkerId) -> None:
+    run = board.active_run
+    if run is not None and any((b.reporter, b.peer) == (reporter, peer) for b in run.broken):
+        kept = tuple(b for b in run.broken if (b.reporter, b.peer) != (reporter, peer))
+        board.run = replace(run, broken=kept)
+
+
+def watch(board: Board) -> None:
+    """After every event."""
+    _cut_off(board)
+    _leases(board)
+    _broken_for_long(board)
+
+
+def awake(board: Board) -> None:
+    """At every tick. A gap means that the coordinator itself slept: nobody is blamed for it."""
+    before, board.pulse.ticked_at = board.pulse.ticked_at, board.now
+    gap = 0.0 if before is None else board.now - before
+    if gap <= board.config.lease_s / 2:
+        return
+    board.pulse.heard_at = {node_id: at + gap for node_id, at in board.pulse.heard_at.items()}
+    if board.run is not None and board.run.broken:
+        later = tuple(replace(b, since=b.since + gap) for b in board.run.broken)
+        board.run = replace(board.run, broken=later)
+
+
+def _cut_off(board: Board) -> None:
+    """Its agent's link ended and a peer lost its worker: two signs are sure enough."""
+    if board.active_run is None or not board.pulse.dropped:
+        return
+    reported = {b.peer for b in board.active_run.broken}
+    for node in board.in_order():
+        if node.worker is None or node.state not in LEASED:
+            continue
+        if node.node_id in board.pulse.dropped and node.worker.worker_id in reported:
+            lose_node(board, node, NodeReason.CUT_OFF, "its agent and its peers lost touch with it")
+
+
+def _leases(board: Board) -> None:
+    for node in board.in_order():
+        if node.state not in LEASED:
+            continue
+        silent_s = board.now - board.pulse.heard_at.setdefault(node.node_id, board.now)
+        if silent_s > board.config.lease_s:
+            lose_node(board, node, NodeReason.SILENT, f"its agent was silent for {silent_s:.1f} s")
+
+
+def _broken_for_long(board: Board) -> None:
+    run = board.active_run
+    if run is None:
+        return
+    ripe = [b for b in run.broken if board.now - b.since > board.config.lease_s]
+    if not ripe:
+        return
+    victim = choose_victim(run, ripe)
+    node = board.node_of(victim)
+    if node is not None:
+        lose_worker(board, node, f"its links to its peers have been down for {board.config.lease_s:g} s", fence=True)
+
+
+def choose_victim(run: Run, broken: list[BrokenLink]) -> WorkerId:
+    """The worker that most peers report; then one whose stages all have a shadow; then the later id."""
+    assert run.plan is not None
+    reports = Counter(b.peer for b in broken)
+    unshadowed = {stage.host for stage in run.plan.stages() if stage.shadow is None}
+    return max(reports, key=lambda w: (reports[w], w not in unshadowed, w))

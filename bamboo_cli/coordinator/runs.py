@@ -1,0 +1,344 @@
+"""The life of a run. ``advance`` looks at what is so and does what follows, so the order of events does not matter."""
+
+from dataclasses import replace
+
+from bamboo_trainer.control import Adopted, DigestMismatch, Fault, ModelWritten, RunComplete, WorkerFailed
+from bamboo_trainer.plan import PlanKind, WorkerId
+
+from bamboo_cli.coordinator import checkpoints, links, losses, plans, progress, workers
+from bamboo_cli.coordinator.board import Board
+from bamboo_cli.coordinator.entities import Distrusted, Progress, Run
+from bamboo_cli.coordinator.events import StoryKind
+from bamboo_cli.coordinator.settings import RunSpec
+from bamboo_cli.coordinator.states import UNDER_PLAN, RunReason, RunState, WorkerState
+
+STUCK_LEASES = 3
+"""Leases that a member may take to stop before sterner means are used."""
+STUCK_STEPS = 20
+"""Usual steps that all members may take to agree on a boundary."""
+
+_FAULTS = {
+    Fault.RECIPE: RunReason.RECIPE,
+    Fault.LOSS_NOT_FINITE: RunReason.LOSS_NOT_FINITE,
+    Fault.CHECKPOINT_UNREADABLE: RunReason.CHECKPOINT_UNREADABLE,
+    Fault.BUG: RunReason.BUG,
+}
+
+
+def begin(board: Board, spec: RunSpec) -> None:
+    board.run = Run(spec=spec, since=board.now, started_at=board.now)
+    board.progress = Progress(run_id=spec.run_id)
+    board.cluster = replace(board.cluster, run_id=spec.run_id)
+    for node in board.in_order():
+        board.put(replace(node, num_crashes=0, restart_at=0.0))
+    checkpoints.begin(board)
+    board.tell(
+        StoryKind.RUN, f"run {spec.run_id} is accepted: {spec.training.num_steps} steps of {spec.training.recipe}"
+    )
+
+
+def end(board: Board, state: RunState, reason: RunReason, detail: str) -> None:
+    """Workers are stopped, the newest checkpoint is named."""
+    assert board.run is not None
+    newest = checkpoints.newest(board)
+    if state is not RunState.DONE:
+        last = "there is no checkpoint" if newest is None else f"the newest checkpoint is that of step {newest}"
+        detail = f"{detail}; {last}" if detail else last
+    board.tell(StoryKind.RUN, f"run {board.run.run_id} is {state}{f': {detail}' if detail else ''}")
+    board.move_run(state)
+    board.run = replace(
+        board.run, reason=reason, detail=detail, ended_at=board.now, pause=None, change_since=None, broken=()
+    )
+    workers.stop_all(board, f"run {board.run.run_id} is {state}")
+
+
+# --- what follows from what is so -----------------------------------------------------------------------------------
+
+
+def advance(board: Board) -> None:
+    """After every event, until nothing more follows."""
+    checkpoints.mark_whole_ones(board)
+    while board.active_run is not None:
+        before = board.run
+        _ADVANCE[board.active_run.state](board, board.active_run)
+        if board.run is before:
+            return
+
+
+def _starting(board: Board, run: Run) -> None:
+    ready = board.staying(WorkerState.READY, WorkerState.PREPARED)
+    if run.stop_requested:
+        end(board, RunState.STOPPED, RunReason.REQUESTED, "before it began")
+    elif board.checkpoints is not None and board.checkpoints.listed and _is_enough(board, run, len(ready)):
+        worker = ready[0].worker
+        assert worker is not None
+        board.run = replace(run, profiler=worker.worker_id)
+        board.put_worker(ready[0], replace(worker, state=WorkerState.PREPARING, since=board.now))
+        links.prepare(board, worker, profile=True)
+        board.move_run(RunState.PROFILING)
+        board.tell(StoryKind.RUN, f"{worker.worker_id} measures the layers")
+
+
+def _is_enough(board: Board, run: Run, num_ready: int) -> bool:
+    wanted = min(run.spec.num_pipelines * run.spec.num_stages, board.config.num_nodes)
+    if num_ready >= wanted:
+        return True
+    patient = board.now - run.started_at < board.config.patience_s
+    return num_ready >= max(1, run.spec.min_nodes) and not (patient and plans.is_anybody_coming(board))
+
+
+def _profiling(board: Board, run: Run) -> None:
+    if run.stop_requested:
+        end(board, RunState.STOPPED, RunReason.REQUESTED, "before it began")
+    elif run.costs:
+        spec = run.spec.training
+        if spec.checkpoint_every < 1:
+            every = checkpoints.interval_steps(
+                run.costs,
+                num_stages=run.spec.num_stages,
+                num_microbatches=spec.num_microbatches,
+                cluster=board.cluster,
+                num_nodes=run.spec.num_pipelines * run.spec.num_stages,
+            )
+            spec = replace(spec, checkpoint_every=every)
+            board.tell(StoryKind.CHECKPOINT, f"a checkpoint every {every} steps", steps=every)
+        board.run = replace(run, training=spec)
+        board.move_run(RunState.PREPARING)
+    elif run.profiler is None or not board.is_live(run.profiler):
+        board.run = replace(run, profiler=None)
+        board.move_run(RunState.STARTING)
+
+
+def _preparing(board: Board, run: Run) -> None:
+    if run.stop_requested:
+        end(board, RunState.STOPPED, RunReason.REQUESTED, "before it began")
+    elif not board.staying(WorkerState.READY, WorkerState.PREPARING):
+        _plan_or_wait(board, run)
+
+
+def _adopting(board: Board, run: Run) -> None:
+    assert run.plan is not None
+    live = board.live_members()
+    if run.settled or (live and all(worker_id in run.adopted for worker_id in live)):
+        board.run = replace(run, settled=True)
+        board.move_run(RunState.RUNNING)
+    elif lost := _lost(board, run):
+        plans.halt(board, f"lost {_names(lost)} before all had adopted plan {run.plan.generation}")
+
+
+def _running(board: Board, run: Run) -> None:
+    assert run.plan is not None
+    if lost := _lost(board, run):
+        if not plans.try_fail_over(board, lost):
+            plans.halt(board, f"lost {_names(lost)} and a stage with them")
+    elif _is_complete(board, run):
+        board.move_run(RunState.FINISHING)
+    elif idle := [w for w in run.plan.worker_ids() if not run.plan.layers_of(w)]:
+        plans.try_fail_over(board, idle)  # they only handed layers over, and all have what they need
+    elif run.stop_requested:
+        plans.quiesce(board, "stop requested")
+    else:
+        _change_in_time(board, run)
+
+
+def _change_in_time(board: Board, run: Run) -> None:
+    change = plans.why_change(board)
+    if change is None:
+        if run.change_since is not None:
+            board.run = replace(run, change_since=None)
+        return
+    reason, delay_s = change
+    since = board.now if run.change_since is None else run.change_since
+    if board.now - since >= delay_s:
+        plans.quiesce(board, reason)
+    elif run.change_since is None:
+        board.run = replace(run, change_since=since)
+
+
+def _quiescing(board: Board, run: Run) -> None:
+    assert run.plan is not None and run.pause is not None
+    if _is_complete(board, run):
+        board.run = replace(run, pause=None)
+        board.move_run(RunState.FINISHING)
+    elif not plans.awaited(board):
+        _all_stopped(board, run)
+    elif lost := _lost(board, run):
+        if plans.try_fail_over(board, lost):
+            plans.quiesce_again(board, run.pause.reason)
+        else:
+            plans.halt(board, f"lost {_names(lost)} while stopping")
+    elif board.now - run.pause.since > _quiesce_patience_s(board):
+        plans.halt(board, "no boundary was agreed on in time")
+
+
+def _quiesce_patience_s(board: Board) -> float:
+    assert board.progress is not None
+    usual_s = progress.usual_step_s(board.progress)
+    return max(STUCK_LEASES * board.config.lease_s, STUCK_STEPS * usual_s if usual_s else board.config.boot_patience_s)
+
+
+def _halting(board: Board, run: Run) -> None:
+    assert run.pause is not None and board.progress is not None
+    awaited = plans.awaited(board)
+    patience_s = STUCK_LEASES * board.config.lease_s + 2 * progress.usual_step_s(board.progress)
+    if not awaited:
+        _all_stopped(board, run)
+    elif board.now - run.pause.since > patience_s:
+        for worker_id in awaited:
+            node = board.node_of(worker_id)
+            assert node is not None
+            losses.lose_worker(board, node, f"it did not stop within {patience_s:.0f} s", fence=True)
+        board.run = replace(run)  # awaited has changed: look again
+
+
+def _all_stopped(board: Board, run: Run) -> None:
+    if run.stop_requested:
+        end(board, RunState.STOPPED, RunReason.REQUESTED, "as requested")
+    else:
+        _plan_or_wait(board, run)
+
+
+def _waiting(board: Board, run: Run) -> None:
+    if run.stop_requested:
+        end(board, RunState.STOPPED, RunReason.REQUESTED, "as requested, while it waited for nodes")
+    elif plans.may_plan(board) and not _marker_is_due(board):
+        plans.plan_next(board)
+
+
+def _plan_or_wait(board: Board, run: Run) -> None:
+    if _marker_is_due(board):
+        return
+    if plans.may_plan(board):
+        plans.plan_next(board)
+        return
+    board.move_run(RunState.WAITING)
+    num_prepared = len(board.staying(WorkerState.PREPARED))
+    board.tell(StoryKind.WAIT, f"the run waits for nodes: {num_prepared} prepared", num_prepared=num_prepared)
+
+
+def _marker_is_due(board: Board) -> bool:
+    """A checkpoint is about to become the newest: wait for it, rather than restore from an older one."""
+    return board.checkpoints is not None and bool(board.checkpoints.marking) and board.run is not None
+
+
+def _finishing(board: Board, run: Run) -> None:
+    assert run.plan is not None
+    last = run.spec.training.num_steps - 1
+    if board.checkpoints is not None and last in board.checkpoints.complete:
+        if run.model_writer is None or not board.is_live(run.model_writer):
+            _choose_writer(board, run)
+    elif checkpoints.is_durable(board, last):
+        return
+    elif (lost := _lost(board, run)) and not plans.try_fail_over(board, lost):
+        # After a failover the members save the last step again, and so all that the victim had not saved.
+        plans.halt(board, f"lost {_names(lost)} before the last checkpoint was complete")
+
+
+def _choose_writer(board: Board, run: Run) -> None:
+    prepared = board.staying(WorkerState.PREPARED)
+    writer = prepared[0].worker.worker_id if prepared and prepared[0].worker else None
+    if writer != run.model_writer:
+        board.run = replace(run, model_writer=writer)
+        if writer is not None:
+            links.write_model(board)
+
+
+_ADVANCE = {
+    RunState.STARTING: _starting,
+    RunState.PROFILING: _profiling,
+    RunState.PREPARING: _preparing,
+    RunState.ADOPTING: _adopting,
+    RunState.RUNNING: _running,
+    RunState.QUIESCING: _quiescing,
+    RunState.HALTING: _halting,
+    RunState.WAITING: _waiting,
+    RunState.FINISHING: _finishing,
+}
+
+
+def _lost(board: Board, run: Run) -> list[WorkerId]:
+    assert run.plan is not None
+    return [w for w in run.plan.worker_ids() if not board.is_live(w)]
+
+
+def _names(lost: list[WorkerId]) -> str:
+    return ", ".join(lost)
+
+
+def _is_complete(board: Board, run: Run) -> bool:
+    assert board.progress is not None
+    return bool(run.complete) or board.progress.committed_step >= run.spec.training.num_steps - 1
+
+
+# --- what workers say -----------------------------------------------------------------------------------------------
+
+
+def adopted(board: Board, worker_id: WorkerId, message: Adopted) -> None:
+    run = board.active_run
+    if run is None or run.plan is None or message.generation != run.plan.generation:
+        progress.stale(board)
+    elif worker_id in run.plan.worker_ids() and worker_id not in run.adopted:
+        board.run = replace(run, adopted=(*run.adopted, worker_id))
+
+
+def run_complete(board: Board, worker_id: WorkerId, message: RunComplete) -> None:
+    run = board.active_run
+    if run is None or run.plan is None or message.generation < run.base_generation:
+        progress.stale(board)
+    elif worker_id in run.plan.worker_ids() and worker_id not in run.complete:
+        board.run = replace(run, complete=(*run.complete, worker_id))
+
+
+def digest_mismatch(board: Board, worker_id: WorkerId, message: DigestMismatch) -> None:
+    run = board.active_run
+    if run is None or run.plan is None or message.generation < run.base_generation:
+        progress.stale(board)
+        return
+    copy = Distrusted(worker_id=worker_id, layer=message.layer)
+    if copy not in run.distrusted:
+        board.run = replace(run, distrusted=(*run.distrusted, copy))
+        text = f"the copy of layer {message.layer} on {worker_id} differs from its owner's after step {message.step}"
+        board.tell(StoryKind.DIGEST, text, step=message.step, layer=message.layer)
+
+
+def model_written(board: Board, worker_id: WorkerId, message: ModelWritten) -> None:
+    run = board.active_run
+    if run is None or run.state is not RunState.FINISHING or worker_id != run.model_writer:
+        return
+    last = run.spec.training.num_steps - 1
+    if board.progress is not None and board.progress.committed_step < last:
+        progress.count(board, last, None)  # nobody lived to tell
+    board.run = replace(
+        run, model_url=message.url, num_parameters=message.num_parameters, weights_sha256=message.weights_sha256
+    )
+    end(board, RunState.DONE, RunReason.NONE, "")
+
+
+def worker_failed(board: Board, worker_id: WorkerId, message: WorkerFailed) -> None:
+    """Nothing that another try would mend ends the run; but an unreadable checkpoint sends it to an older one."""
+    run = board.active_run
+    if run is None:
+        return
+    plan = run.plan
+    at_restore = (
+        message.fault == Fault.CHECKPOINT_UNREADABLE
+        and plan is not None
+        and plan.kind is PlanKind.BOUNDARY
+        and plan.checkpoint_step is not None
+        and run.model_writer is None
+    )
+    if not at_restore:
+        fail(board, _FAULTS[message.fault], f"{worker_id}: {message.detail}")
+        return
+    assert plan is not None and plan.checkpoint_step is not None and board.checkpoints is not None
+    if plan.checkpoint_step not in board.checkpoints.complete:
+        return  # another member has said so already
+    checkpoints.unreadable(board, plan.checkpoint_step)
+    board.tell(StoryKind.CHECKPOINT, f"{worker_id}: {message.detail}", step=plan.checkpoint_step)
+    if run.state in UNDER_PLAN and run.state is not RunState.HALTING:
+        plans.halt(board, f"the checkpoint of step {plan.checkpoint_step} cannot be read")
+
+
+def fail(board: Board, reason: RunReason, detail: str) -> None:
+    if board.active_run is not None:
+        end(board, RunState.FAILED, reason, detail)

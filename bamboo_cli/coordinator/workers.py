@@ -1,0 +1,129 @@
+"""The worker process of each node: started before it is needed, prepared for the run, started anew when it ends."""
+
+from dataclasses import replace
+
+from bamboo_agent.messages import StartWorker, StopWorker, WorkerExited
+from bamboo_trainer.control import LayerCost, Prepared, WorkerReady
+from bamboo_trainer.plan import WorkerId
+
+from bamboo_cli.coordinator import links, losses
+from bamboo_cli.coordinator.board import Board
+from bamboo_cli.coordinator.entities import Node, Worker
+from bamboo_cli.coordinator.events import StoryKind
+from bamboo_cli.coordinator.states import ENDED, UNDER_PLAN, NodeState, RunState, WorkerState
+
+MAX_CRASHES = 3
+"""So many workers in a row that end on one node before they are prepared end the run: it is not bad luck."""
+MAX_RESTART_DELAY_S = 60.0
+
+_AT_HOME = frozenset({NodeState.JOINED, NodeState.STANDBY, NodeState.ACTIVE})
+
+
+def keep(board: Board) -> None:
+    """After every event: each node has a worker, prepared when there is a run, and a state that says so."""
+    for node in board.in_order():
+        if node.state in _AT_HOME:
+            _keep_worker(board, node)
+        _seat(board, board.nodes[node.node_id])
+
+
+def _keep_worker(board: Board, node: Node) -> None:
+    worker = node.worker
+    if worker is None:
+        if _are_wanted(board) and board.now >= node.restart_at:
+            _start(board, node)
+    elif worker.state is WorkerState.STARTING and board.now - worker.since > board.config.warm_patience_s:
+        _crashed(board, losses.lose_worker(board, node, "it did not get ready", fence=True), "it did not get ready")
+    elif worker.state is WorkerState.READY and board.active_run is not None and board.active_run.training is not None:
+        board.put_worker(node, replace(worker, state=WorkerState.PREPARING, since=board.now))
+        links.prepare(board, worker, profile=False)
+
+
+def _are_wanted(board: Board) -> bool:
+    """Between the end of a run and the next one none are started: the nodes are likely to go."""
+    return board.run is None or board.run.state not in ENDED
+
+
+def _start(board: Board, node: Node) -> None:
+    worker_id = WorkerId(f"{node.node_id}/{node.incarnation + 1}")
+    worker = Worker(worker_id=worker_id, state=WorkerState.STARTING, since=board.now)
+    board.put(replace(node, incarnation=node.incarnation + 1, worker=worker))
+    board.send(node.node_id, StartWorker(worker_id=worker_id))
+
+
+def _seat(board: Board, node: Node) -> None:
+    if node.state not in _AT_HOME:
+        return
+    run, worker = board.active_run, node.worker
+    is_ready = worker is not None and worker.state is not WorkerState.STARTING
+    is_member = (
+        worker is not None
+        and run is not None
+        and run.plan is not None
+        and run.state in UNDER_PLAN
+        and worker.worker_id in run.plan.worker_ids()
+    )
+    wanted = NodeState.ACTIVE if is_member else NodeState.STANDBY if is_ready else NodeState.JOINED
+    if wanted is NodeState.ACTIVE and node.state is NodeState.JOINED:
+        node = board.move_node(node, NodeState.STANDBY)
+    if node.state is not wanted:
+        board.move_node(node, wanted)
+
+
+def ready(board: Board, node: Node, message: WorkerReady) -> None:
+    worker = node.worker
+    if worker is not None and worker.state is WorkerState.STARTING:
+        board.put_worker(
+            node,
+            replace(worker, state=WorkerState.READY, since=board.now, address=message.address, port=message.port),
+        )
+        board.tell(StoryKind.WORKER, f"worker {worker.worker_id} is ready", node_id=node.node_id)
+
+
+def prepared(board: Board, node: Node, message: Prepared) -> None:
+    """Of the profiler, also the measurements. It is prepared again when its spec was not complete yet."""
+    run, worker = board.active_run, node.worker
+    if run is None or worker is None or message.run_id != run.run_id or worker.state is not WorkerState.PREPARING:
+        return
+    is_final = run.training is not None or run.spec.training.checkpoint_every > 0
+    if run.state is RunState.PROFILING and worker.worker_id == run.profiler and not run.costs:
+        board.run = replace(run, costs=message.costs or _equal_costs(message))
+    state = WorkerState.PREPARED if is_final else WorkerState.READY
+    board.put(replace(node, num_crashes=0, worker=replace(worker, state=state, since=board.now)))
+
+
+def _equal_costs(message: Prepared) -> tuple[LayerCost, ...]:
+    return tuple(
+        LayerCost(name=name, forward_s=1e-3, backward_s=2e-3, parameter_bytes=1, activation_bytes=1)
+        for name in message.layer_names
+    )
+
+
+def exited(board: Board, node: Node, message: WorkerExited) -> str | None:
+    """Why the run must end, if it must: workers on this node keep ending before they are prepared."""
+    if node.worker is None or message.worker_id != node.worker.worker_id:
+        return None
+    was_prepared = node.worker.state is WorkerState.PREPARED
+    how = f"signal {-message.exit_code}" if message.exit_code < 0 else f"exit code {message.exit_code}"
+    node = losses.lose_worker(board, node, f"its process ended with {how}", fence=False)
+    if was_prepared:
+        return None
+    last_words = message.log_tail.strip().splitlines()[-1:] or ["its log is empty"]
+    return _crashed(board, node, f"{how}: {last_words[0]}")
+
+
+def _crashed(board: Board, node: Node, how: str) -> str | None:
+    num_crashes = node.num_crashes + 1
+    delay_s = 0.0 if num_crashes == 1 else min(MAX_RESTART_DELAY_S, 2.0 ** (num_crashes - 2))
+    board.put(replace(node, num_crashes=num_crashes, restart_at=board.now + delay_s))
+    if board.active_run is None or num_crashes < MAX_CRASHES:
+        return None
+    return f"{num_crashes} workers in a row on {node.node_id} ended before they were prepared; the last with {how}"
+
+
+def stop_all(board: Board, reason: str) -> None:
+    """At the end of a run: whoever was prepared for it goes, so that the next run begins with fresh processes."""
+    for node in board.in_order():
+        if node.worker is not None and node.worker.state in (WorkerState.PREPARING, WorkerState.PREPARED):
+            board.send(node.node_id, StopWorker(worker_id=node.worker.worker_id, fence=False, reason=reason))
+            board.put_worker(node, None)

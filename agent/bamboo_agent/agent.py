@@ -35,7 +35,6 @@ class Agent:
                 "BAMBOO_LISTEN_ADDRESS": config.address,
                 "BAMBOO_BEAT_S": str(config.beat_s),
                 "BAMBOO_LINK_SECRET": config.secret,
-                "BAMBOO_LINK_SECRET": config.secret,
             },
             log_path=path.parent / "worker.log",
             say=self._link.say,

@@ -8,8 +8,9 @@ that they hold, so the fewest bytes travel; where that leaves a choice, neighbou
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations
 
+from bamboo_trainer.partition import cut
 from bamboo_trainer.plan import (
     Fetch,
     Member,
@@ -119,11 +120,6 @@ def plan_boundary(
         roll_forward=roll_forward,
         reason=_explain(shape, len(staying), wanted, fetches, reason),
     )
-
-
-def cut(costs_s: Sequence[float], num_stages: int) -> tuple[range, ...]:  # until bamboo_trainer.partition is there
-    bounds = [len(costs_s) * s // num_stages for s in range(num_stages + 1)]
-    return tuple(range(a, b) for a, b in pairwise(bounds))
 
 
 def _place(

@@ -50,8 +50,6 @@ from bamboo_cli.providers.base import NodeConfig, Provider
 TICK_S = 0.25
 REQUESTS_S = 0.1
 HEARTBEAT_S = 1.0
-LATE_S = 1.0
-"""A tick that is this late means that we were stopped or starved ourselves, and that agents wait to be heard."""
 RETRY_S = 0.5
 MAX_RETRY_S = 5.0
 
@@ -153,11 +151,9 @@ class Service:
         self._queue.put_nowait((self._clock(), AgentJoined(join=link.join), link))
 
     async def _tick(self) -> None:
+        """One at a time: while an event waits for the disk, time is not told twice."""
         while True:
-            due = time.monotonic() + TICK_S
             await asyncio.sleep(TICK_S)
-            if time.monotonic() - due > LATE_S:
-                await asyncio.sleep(2 * self._config.beat_s)  # listen before anybody is judged
             if not self._tick_is_due:
                 self._tick_is_due = True
                 self._hear(Tick())

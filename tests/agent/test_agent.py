@@ -125,11 +125,11 @@ def test_the_end_of_a_long_log_is_told_and_no_more(ready: Node, coordinator: Coo
 
 
 def test_what_a_worker_said_last_is_told_before_its_exit(ready: Node, coordinator: CoordinatorDouble) -> None:
-    coordinator.tell(prepare(commit=[0, 300], fail="bad recipe", exit=1))
+    coordinator.tell(prepare(commit=[0, 3000], fail="bad recipe", exit=1))
     exits(coordinator)
     kinds = [type(message) for message in coordinator.said(object)][-2:]
     assert kinds == [WorkerFailed, WorkerExited]
-    assert len(coordinator.said(StepCommitted)) == 300
+    assert len(coordinator.said(StepCommitted)) == 3000
 
 
 def test_garbage_from_a_worker_is_logged_and_the_rest_still_heard(ready: Node, coordinator: CoordinatorDouble) -> None:

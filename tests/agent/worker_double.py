@@ -47,7 +47,8 @@ for line in lines:
             case "fail":
                 say("worker_failed", fault="recipe", detail=argument)
             case "exit":
-                sys.exit(argument)
+                sys.stdout.flush()
+                os._exit(argument)  # at once: what it said may still be on its way
             case "crash":
                 raise RuntimeError(argument)
             case "freeze":

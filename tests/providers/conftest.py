@@ -42,6 +42,10 @@ class CloudUnderTest:
     def daemon_pid(self) -> int:
         return ADDRESS.validate_json((self.folder / API_FILE).read_bytes()).pid
 
+    def daemons(self) -> list[int]:
+        """Processes that have the cloud's folder on their command line."""
+        return [pid for pid in psutil.pids() if str(self.folder) in _command_line(pid)]
+
     def kill_daemon(self) -> None:
         daemon = self.daemon_pid
         os.kill(daemon, signal.SIGKILL)
@@ -64,8 +68,8 @@ class CloudUnderTest:
     def end(self) -> None:
         """Also of a cloud whose state the test has spoilt."""
         try:
-            for number in (pid for pid in psutil.pids() if str(self.folder) in _command_line(pid)):
-                os.kill(number, signal.SIGKILL)
+            for daemon in self.daemons():
+                os.kill(daemon, signal.SIGKILL)
         except ProcessLookupError:
             pass
         for home in (self.folder / "instances").glob("*"):

@@ -271,6 +271,7 @@ def test_clients_that_start_the_cloud_at_once_share_one(cloud: CloudUnderTest) -
         thread.join()
     assert problems == []
     assert len(provider.instances("c-1")) == 3
+    assert cloud.daemons() == [cloud.daemon_pid]
 
 
 def test_the_daemon_ends_on_request_but_not_under_an_instance(cloud: CloudUnderTest) -> None:

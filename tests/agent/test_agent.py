@@ -132,6 +132,15 @@ def test_what_a_worker_said_last_is_told_before_its_exit(ready: Node, coordinato
     assert len(coordinator.said(StepCommitted)) == 3000
 
 
+def test_what_arrives_just_after_a_workers_death_is_told_before_its_exit(
+    ready: Node, coordinator: CoordinatorDouble
+) -> None:
+    coordinator.tell(prepare(fail_late="said by its child when the worker was dead", exit=1))
+    exits(coordinator)
+    kinds = [type(message) for message in coordinator.said(object)][-2:]
+    assert kinds == [WorkerFailed, WorkerExited]
+
+
 def test_garbage_from_a_worker_is_logged_and_the_rest_still_heard(ready: Node, coordinator: CoordinatorDouble) -> None:
     coordinator.tell(prepare(garble=1, commit=[0, 1]))
     wait_until(lambda: bool(coordinator.said(StepCommitted)), "the worker to commit")

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import time
 
 control = socket.socket(fileno=int(os.environ["BAMBOO_CONTROL_FD"]))
 lines = control.makefile("rwb")
@@ -46,6 +47,13 @@ for line in lines:
                 print(argument, flush=True)
             case "fail":
                 say("worker_failed", fault="recipe", detail=argument)
+            case "fail_late":
+                worker = os.getpid()
+                if os.fork() == 0:
+                    while os.getppid() == worker:
+                        time.sleep(0.001)
+                    say("worker_failed", fault="recipe", detail=argument)
+                    os._exit(0)
             case "exit":
                 sys.stdout.flush()
                 os._exit(argument)  # at once: what it said may still be on its way

@@ -309,6 +309,35 @@ def test_layers_without_parameters_and_with_tuples_pass_gradients_on():
     assert losses[2] != losses[0]
 
 
+def test_a_layer_that_gives_a_strided_output_has_the_same_bits_in_any_cut():
+    """A matrix product of a transposed matrix may add in another order than that of its copy."""
+    wide = partial(nn.Linear, 48, 48)
+    recipe = replace(
+        mlp.recipe(),
+        layers=(
+            LayerFactory("turn", partial(Turned, 16)),
+            LayerFactory("wide", wide),
+            LayerFactory("turn back", partial(Turned, 48)),
+            LayerFactory("out", partial(nn.Linear, 48, 8)),
+        ),
+    )
+    spec = make_spec(microbatch_size=48)
+    one, four = HandRunWorld(spec, recipe, [0]), HandRunWorld(spec, recipe, [0, 1, 2, 3])
+    assert one.run(0, 3) == four.run(0, 3)
+    assert one.digests() == four.digests()
+    one.computes[0][0].begin_step(3)
+    assert one.computes[0][0].forward(make_stage(0, 0, 1), 0, None).is_contiguous()
+
+
+class Turned(nn.Module):
+    def __init__(self, width) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, 48)
+
+    def forward(self, x):
+        return self.linear(x).t()
+
+
 class Twice(nn.Module):
     def forward(self, x):
         return x, x.tanh()

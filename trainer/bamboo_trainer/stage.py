@@ -30,7 +30,7 @@ class StageGraph:
         inputs = _leaf(self.output) if needs_input_gradient else self.output
         output = layer(*inputs) if isinstance(inputs, tuple) else layer(inputs)
         self._layers.append((inputs, output))
-        self.output = _detached(output)
+        self.output = _handed_on(output)
 
     def backward(self, gradient: Activation | None) -> Activation | None:
         """Backward through the last layer that is left, whose graph is freed. Returns the gradient of its input."""
@@ -51,8 +51,11 @@ def _leaf(value: Activation) -> Activation:
     return value.detach().requires_grad_() if value.is_floating_point() else value
 
 
-def _detached(value: Activation) -> Activation:
-    return tuple(part.detach() for part in value) if isinstance(value, tuple) else value.detach()
+def _handed_on(value: Activation) -> Activation:
+    """Row-major, as after a journey to another worker: the strides of an input may change a kernel's bits."""
+    if isinstance(value, tuple):
+        return tuple(_handed_on(part) for part in value)
+    return value.detach().contiguous()
 
 
 def _as_tuple(value: Activation) -> tuple[Any, ...]:

@@ -52,6 +52,7 @@ for line in lines:
                 if os.fork() == 0:
                     while os.getppid() == worker:
                         time.sleep(0.001)
+                    time.sleep(0.05)  # long enough for the agent to have seen the death
                     say("worker_failed", fault="recipe", detail=argument)
                     os._exit(0)
             case "exit":

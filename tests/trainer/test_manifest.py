@@ -164,5 +164,19 @@ def test_a_full_disk_leaves_the_older_checkpoint_as_it_was(tmp_path, monkeypatch
     assert sorted(p.name for p in (tmp_path / step_folder(20)).iterdir()) == [layer_file(0), layer_file(1)]
 
 
+def test_a_disk_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path, monkeypatch):
+    url = str(tmp_path)
+    save_checkpoint(url, 10)
+
+    def broken(place):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(storage, "read", broken)
+    with pytest.raises(OSError, match="Input/output error"):
+        complete_steps(url)
+    with pytest.raises(CheckpointError, match=r"cannot be read: .*Input/output error"):
+        read_manifest(url, 10)
+
+
 def test_the_weights_digest_depends_on_the_order_of_layers():
     assert weights_digest(["a", "b"]) != weights_digest(["b", "a"])

@@ -86,14 +86,20 @@ def write_manifest(url: str, manifest: Manifest) -> None:
 
 def read_manifest(url: str, step: int, run_id: str | None = None) -> Manifest:
     """The manifest of a complete checkpoint. ``run_id``: refuse that of another run. Raises CheckpointError."""
+    try:
+        return _read(url, step, run_id)
+    except OSError as error:
+        raise CheckpointError(f"checkpoint of step {step} in {url} cannot be read: {error}") from error
+
+
+def _read(url: str, step: int, run_id: str | None) -> Manifest:
+    """Raises CheckpointError when there is no such complete checkpoint, OSError when one cannot look."""
     place = storage.join(url, step_folder(step), MANIFEST_FILE)
     what = f"checkpoint of step {step} in {url}"
     try:
         data = storage.read(place)
     except FileNotFoundError as error:
         raise CheckpointError(f"{what} is missing or incomplete: no {MANIFEST_FILE}") from error
-    except OSError as error:
-        raise CheckpointError(f"{what} cannot be read: {error}") from error
     try:
         manifest = _MANIFEST.validate_json(bytes(data))
     except ValidationError as error:
@@ -107,7 +113,10 @@ def read_manifest(url: str, step: int, run_id: str | None = None) -> Manifest:
 
 
 def complete_steps(url: str, run_id: str | None = None) -> tuple[int, ...]:
-    """Steps of the complete checkpoints, newest first. ``run_id``: only of that run. Unreadable ones are skipped."""
+    """Steps of the complete checkpoints, newest first. ``run_id``: only of that run.
+
+    Incomplete, corrupt and foreign ones are skipped. Raises OSError when one cannot look: that is not "there is none".
+    """
     return tuple(step for step in _steps(url) if _readable(url, step, run_id))
 
 
@@ -160,7 +169,7 @@ def _steps(url: str) -> list[int]:
 
 def _readable(url: str, step: int, run_id: str | None) -> bool:
     try:
-        read_manifest(url, step, run_id)
+        _read(url, step, run_id)
     except CheckpointError:
         return False
     return True

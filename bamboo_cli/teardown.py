@@ -47,6 +47,7 @@ def bring_down(cluster_dir: Path) -> Down:
             f"{len(left)} things of cluster {identity.cluster_id} are still there:\n  " + "\n  ".join(left),
             next_step="Try `bamboo down` again; if that does not help, end them by hand.",
         )
+    provider.retire()  # the local cloud's daemon, unless another cluster has instances
     return Down(cluster_id=identity.cluster_id, by=by, detail=detail)
 
 

@@ -97,3 +97,10 @@ class Provider(Protocol):
     def left_behind(self, cluster_id: str) -> tuple[str, ...]:
         """After ``terminate``: everything of the cluster that still exists, one line each. Empty: proven gone."""
         ...
+
+    def retire(self) -> bool:
+        """End what the provider itself keeps running on this machine, unless something rented needs it.
+
+        True: nothing of it runs. Not an error where it runs nothing.
+        """
+        ...

@@ -36,13 +36,13 @@ def lose_node(board: Board, node: Node, reason: NodeReason, why: str) -> None:
 
 
 def peer_broken(board: Board, reporter: WorkerId, message: PeerBroken) -> None:
-    """Kept until restored, or until either end is lost, or until the next boundary plan."""
+    """Kept until restored, or until an end is lost or out of the plan. Links outlive plans: no generation counts."""
     run = board.active_run
     if run is None or run.plan is None or not board.is_live(message.peer):
         return
     members = run.plan.worker_ids()
     known = any((b.reporter, b.peer) == (reporter, message.peer) for b in run.broken)
-    if message.generation < run.base_generation or reporter not in members or message.peer not in members or known:
+    if reporter not in members or message.peer not in members or known:
         return
     link = BrokenLink(reporter=reporter, peer=message.peer, since=board.now)
     board.run = replace(run, broken=(*run.broken, link))

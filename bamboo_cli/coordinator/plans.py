@@ -101,8 +101,9 @@ def _without_distrusted(plan: Plan, run: Run) -> Plan:
 def _put_in_force(board: Board, run: Run, extra: list[WorkerId]) -> None:
     """Tell the members, and those that were members and live on."""
     assert run.plan is not None
-    board.run = run
-    for worker_id in dict.fromkeys((*run.plan.worker_ids(), *extra)):
+    members = run.plan.worker_ids()
+    board.run = replace(run, broken=tuple(b for b in run.broken if b.reporter in members and b.peer in members))
+    for worker_id in dict.fromkeys((*members, *extra)):
         board.tell_worker(worker_id, Adopt(plan=run.plan))
 
 
@@ -284,7 +285,6 @@ def plan_next(board: Board) -> None:
         complete=(),
         pause=None,
         change_since=None,
-        broken=(),
         distrusted=(),
     )
     _put_in_force(board, run, extra=before)

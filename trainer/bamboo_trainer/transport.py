@@ -169,6 +169,8 @@ class SocketTransport:
                 return
             time.sleep(DIAL_AGAIN_S[min(attempt, len(DIAL_AGAIN_S) - 1)])
             attempt += 1
+            if attempt == len(DIAL_AGAIN_S):
+                self._post(LinkDown(member.worker_id, "cannot be reached"))  # a link that never was is missed by nobody
         with self._lock:
             self._dialling.discard(member.worker_id)
             again = self._wanted.get(member.worker_id)

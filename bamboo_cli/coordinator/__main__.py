@@ -1,7 +1,8 @@
-"""``python -m bamboo_cli.coordinator FOLDER``: the coordinator of the cluster in that folder, in the foreground."""
+"""``python -m bamboo_cli.coordinator FOLDER [--detach]``: the coordinator of the cluster in that folder."""
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ from bamboo_cli.coordinator.service import Service, steady_clock
 from bamboo_cli.coordinator.store import open_for_writing, reading, state_path
 from bamboo_cli.errors import BambooError
 from bamboo_cli.providers.choose import provider_of
+
+DETACH = "--detach"
 
 
 async def serve(cluster_dir: Path) -> None:
@@ -36,10 +39,25 @@ async def serve(cluster_dir: Path) -> None:
     await service.run()
 
 
+def detach() -> None:
+    """Go on as a child in a session of its own, which Ctrl-C, a closed terminal and our parent's end do not reach.
+
+    The process that was started prints the child's id and exits.
+    """
+    child = os.fork()
+    if child:
+        print(child, flush=True)
+        os._exit(0)
+    os.setsid()
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+
 def main() -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("websockets").setLevel(logging.WARNING)
+    logging.getLogger("bamboo_cli.coordinator.server").setLevel(logging.WARNING)
     cluster_dir = Path(sys.argv[1])
+    if DETACH in sys.argv[2:]:
+        detach()
     try:
         with lock.held(cluster_dir):
             asyncio.run(serve(cluster_dir))

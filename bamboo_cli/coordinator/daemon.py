@@ -30,28 +30,19 @@ def start(cluster_dir: Path) -> int:
             f"{cluster_dir} is in use by another coordinator (process {lock.owner(cluster_dir) or 'unknown'})",
             next_step="Only one may run; `bamboo status` shows what it does.",
         )
-    with (cluster_dir / LOG_FILE).open("ab") as log:
-        # A session of its own: neither Ctrl-C nor the end of the terminal reaches it.
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bamboo_cli.coordinator", str(cluster_dir.absolute())],
-            cwd="/",
-            env={**os.environ, "BAMBOO_CLUSTER": status.cluster_id},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    pid = _launch(cluster_dir, status.cluster_id)
     deadline = time.monotonic() + START_DEADLINE_S
-    while not _answers(cluster_dir, process.pid):
-        if process.poll() is not None or time.monotonic() > deadline:
-            process.kill()
-            process.wait()
+    while not _answers(cluster_dir, pid):
+        late = time.monotonic() > deadline
+        if late or not _is_there(pid):
+            if late:
+                os.kill(pid, signal.SIGKILL)
             raise StateError(
                 f"the coordinator did not start:\n{_log_end(cluster_dir)}",
                 next_step=f"Its whole log is {cluster_dir / LOG_FILE}.",
             )
         time.sleep(POLL_S)
-    return process.pid
+    return pid
 
 
 def stop(cluster_dir: Path) -> None:
@@ -67,6 +58,34 @@ def stop(cluster_dir: Path) -> None:
                 f"the coordinator (process {pid}) does not end", next_step=f"Try `kill -9 {pid}`; that is safe."
             )
         time.sleep(POLL_S)
+
+
+def _launch(cluster_dir: Path, cluster_id: str) -> int:
+    """The id of a process that is nobody's child. Its mark lets ``down`` find it."""
+    with (cluster_dir / LOG_FILE).open("ab") as log:
+        started = subprocess.run(
+            [sys.executable, "-m", "bamboo_cli.coordinator", str(cluster_dir.absolute()), "--detach"],
+            cwd="/",
+            env={**os.environ, "BAMBOO_CLUSTER": cluster_id},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            check=False,
+        )
+    if started.returncode != 0:
+        raise StateError(
+            f"the coordinator did not start:\n{_log_end(cluster_dir)}",
+            next_step=f"Its whole log is {cluster_dir / LOG_FILE}.",
+        )
+    return int(started.stdout)
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _answers(cluster_dir: Path, pid: int) -> bool:

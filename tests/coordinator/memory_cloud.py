@@ -73,6 +73,9 @@ class MemoryCloud:
     def left_behind(self, cluster_id: str) -> tuple[str, ...]:
         return tuple(instance.instance_id for instance in self.alive() if instance.cluster_id == cluster_id)
 
+    def retire(self) -> bool:
+        return not self.alive()
+
     # --- what only a test can do --------------------------------------------------------------------------------
 
     def alive(self) -> list[Instance]:

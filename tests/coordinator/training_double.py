@@ -34,10 +34,10 @@ from bamboo_trainer.control import (
     encode,
 )
 from bamboo_trainer.manifest import layer_file, step_folder
-from bamboo_trainer.plan import Plan, StepSummary
+from bamboo_trainer.plan import Plan, StepSummary, WorkerId
 
 LAYERS = ("first", "second")
-WORKER_ID = os.environ["BAMBOO_WORKER_ID"]
+WORKER_ID = WorkerId(os.environ["BAMBOO_WORKER_ID"])
 control = socket.socket(fileno=int(os.environ["BAMBOO_CONTROL_FD"]))
 lines = control.makefile("rb")
 lock = threading.RLock()

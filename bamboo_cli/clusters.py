@@ -118,7 +118,7 @@ def open_or_create(job: "JobConfig", job_text: str, cluster: str | None) -> Path
         name=cluster_dir.name,
         cloud=job.cloud,
         job_text=job_text,
-        job=job.model_dump(mode="json"),
+        job=job.model_dump(mode="json", exclude_unset=True),
         wanted_nodes=job.num_nodes,
     )
     identity = Identity(cluster_id=cluster_id, cloud=job.cloud)

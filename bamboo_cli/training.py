@@ -54,7 +54,7 @@ def start_run(path: Path, job: "JobConfig", job_text: str) -> str:
     """The id of a new run on the cluster of ``path``. Raises RefusedError (another run is on), StateError."""
     from bamboo_cli.coordinator.store import RequestKind
 
-    payload = {"job_text": job_text, "job": job.model_dump(mode="json")}
+    payload = {"job_text": job_text, "job": job.model_dump(mode="json", exclude_unset=True)}
     return clusters.ask(path, RequestKind.TRAIN, payload, what="the coordinator to take the run")
 
 

@@ -155,6 +155,8 @@ class Run:
     change_since: float | None = None
     """When the reconfiguration that is wanted was first wanted."""
     broken: tuple[BrokenLink, ...] = ()
+    suspects: tuple[WorkerId, ...] = ()
+    """Once for each broken link of which the other end was blamed."""
     distrusted: tuple[Distrusted, ...] = ()
     drills_done: tuple[int, ...] = ()
     model_writer: WorkerId | None = None

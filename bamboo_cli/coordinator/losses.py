@@ -103,14 +103,21 @@ def _broken_for_long(board: Board) -> None:
     if not ripe:
         return
     victim = choose_victim(run, ripe)
+    spared = tuple(b.peer if b.reporter == victim else b.reporter for b in ripe if victim in (b.reporter, b.peer))
+    board.run = replace(run, suspects=(*run.suspects, *spared))
     node = board.node_of(victim)
     if node is not None:
         lose_worker(board, node, f"its links to its peers have been down for {board.config.lease_s:g} s", fence=True)
 
 
 def choose_victim(run: Run, broken: list[BrokenLink]) -> WorkerId:
-    """The worker that most peers report; then one whose stages all have a shadow; then the later id."""
+    """The worker with the most broken links, whichever end reported them; then the one that was spared more often in
+    such a verdict before; then one whose stages all have a shadow; then the later id.
+
+    A worker that is cut off may be the only one to report: all its links are down, and each of its peers has one.
+    """
     assert run.plan is not None
-    reports = Counter(b.peer for b in broken)
+    links = Counter(worker_id for pair in {frozenset((b.reporter, b.peer)) for b in broken} for worker_id in pair)
+    spared = Counter(run.suspects)
     unshadowed = {stage.host for stage in run.plan.stages() if stage.shadow is None}
-    return max(reports, key=lambda w: (reports[w], w not in unshadowed, w))
+    return max(links, key=lambda w: (links[w], spared[w], w not in unshadowed, w))

@@ -16,6 +16,8 @@ STUCK_LEASES = 3
 """Leases that a member may take to stop before sterner means are used."""
 STUCK_STEPS = 20
 """Usual steps that all members may take to agree on a boundary."""
+MIN_QUIESCE_PATIENCE_S = 60.0
+"""The first step may be slow, and it is not yet known what is usual."""
 
 _FAULTS = {
     Fault.RECIPE: RunReason.RECIPE,
@@ -174,7 +176,7 @@ def _quiescing(board: Board, run: Run) -> None:
 def _quiesce_patience_s(board: Board) -> float:
     assert board.progress is not None
     usual_s = progress.usual_step_s(board.progress)
-    return max(STUCK_LEASES * board.config.lease_s, STUCK_STEPS * usual_s if usual_s else board.config.boot_patience_s)
+    return max(STUCK_LEASES * board.config.lease_s, STUCK_STEPS * usual_s, MIN_QUIESCE_PATIENCE_S)
 
 
 def _halting(board: Board, run: Run) -> None:

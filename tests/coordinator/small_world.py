@@ -501,9 +501,9 @@ class World:
         assert plan is not None
         members = [self.worker(worker_id) for worker_id in plan.worker_ids()]
         for m in members:
-            if m is None or not self._is_up(m) or m.cut or m.plan != plan or m.generation != plan.generation:
+            if m is None or not self._is_up(m) or m.plan != plan or m.generation != plan.generation:
                 return None
-            if m.awaited:
+            if m.awaited or (m.cut and len(members) > 1):
                 return None
         found = [m for m in members if m is not None]
         at = {m.committed_step for m in found}

@@ -1,8 +1,9 @@
 """What must hold of the machine after every event, whatever happened. For every test that drives one."""
 
+from bamboo_trainer.plan import NodeId, check_plan
+
 from bamboo_cli.coordinator.machine import Machine
 from bamboo_cli.coordinator.states import ENDED, LEASED, UNDER_PLAN, NodeState, RunState, WorkerState
-from bamboo_trainer.plan import NodeId, check_plan
 
 _seen_generation = "_generation_seen_by_invariants"
 

@@ -28,13 +28,13 @@ from bamboo_agent.messages import (
     WorkerSaid,
     WorkerState,
 )
+from bamboo_trainer import control
+from bamboo_trainer.plan import NodeId, Plan, PlanKind, StepSummary, WorkerId, check_plan
+
 from bamboo_cli.coordinator import events as ev
 from bamboo_cli.coordinator.machine import Machine
 from bamboo_cli.coordinator.settings import ClusterConfig
 from bamboo_cli.providers.base import EndReason, Instance, InstanceState
-from bamboo_trainer import control
-from bamboo_trainer.plan import NodeId, Plan, PlanKind, StepSummary, WorkerId, check_plan
-
 from tests.coordinator.invariants import check_invariants
 
 PORT = 7000
@@ -111,7 +111,7 @@ class World:
         self.duplicate = False
         self.stopped = False
 
-    # --- the machine ------------------------------------------------------------------------------------------------
+    # --- the machine ----------------------------------------------------------------------------------------------
 
     def handle(self, event: ev.Event) -> None:
         self.before_each()
@@ -160,7 +160,7 @@ class World:
         if line := describe(instruction):
             self.trace.append(line)
 
-    # --- the cloud and the archive ------------------------------------------------------------------------------------
+    # --- the cloud and the archive --------------------------------------------------------------------------------
 
     def answer_one(self) -> bool:
         """Carry out the oldest thing that was asked of the cloud or the archive."""
@@ -225,7 +225,7 @@ class World:
             node.instance = replace(node.instance, state=InstanceState.TERMINATED)
         self.cloud_events.append(ev.InstanceEnded(node_id=node_id, reason=reason, at=self.now))
 
-    # --- deliveries ---------------------------------------------------------------------------------------------------
+    # --- deliveries -----------------------------------------------------------------------------------------------
 
     def hear_cloud(self) -> bool:
         if not self.cloud_events:
@@ -322,7 +322,7 @@ class World:
         node = self.nodes[worker.node_id]
         self.say(node, WorkerSaid(worker_id=worker.worker_id, message=message))
 
-    # --- what workers do -----------------------------------------------------------------------------------------------
+    # --- what workers do ------------------------------------------------------------------------------------------
 
     def warm(self, node: FakeNode) -> bool:
         """A worker of the node gets ready."""
@@ -589,7 +589,7 @@ class World:
     def all_workers(self) -> list[FakeWorker]:
         return [w for n in self.nodes.values() for w in n.workers.values()]
 
-    # --- misfortune ---------------------------------------------------------------------------------------------------
+    # --- misfortune -----------------------------------------------------------------------------------------------
 
     def kill_node(self, node_id: NodeId, reason: EndReason = EndReason.FAILED) -> None:
         """The machine vanishes: its link ends, its peers notice, the cloud says so last."""
@@ -606,10 +606,9 @@ class World:
 
     def _break_links_to(self, worker_id: WorkerId) -> None:
         for peer in self.all_workers():
-            if peer.worker_id != worker_id and peer.plan and worker_id in peer.plan.worker_ids() and self._is_up(peer):
-                if peer.worker_id in peer.plan.worker_ids():
-                    broken = control.PeerBroken(generation=peer.generation, peer=worker_id, detail="reset")
-                    self._report(peer, broken)
+            members = peer.plan.worker_ids() if peer.plan else ()
+            if peer.worker_id != worker_id and {peer.worker_id, worker_id} <= set(members) and self._is_up(peer):
+                self._report(peer, control.PeerBroken(generation=peer.generation, peer=worker_id, detail="reset"))
 
     def end_worker(self, node: FakeNode, worker_id: WorkerId, exit_code: int) -> None:
         """The process ends; its agent sees it, its peers' links break."""
@@ -618,11 +617,13 @@ class World:
         self._break_links_to(worker_id)
 
     def cut_worker(self, worker: FakeWorker) -> None:
-        """Its links to its peers drop and stay down."""
+        """Its links to its peers drop and stay down. (A frozen one would not notice.)"""
+        if not self._is_up(worker):
+            return
         worker.cut = True
         self._break_links_to(worker.worker_id)
         for peer in worker.plan.worker_ids() if worker.plan else ():
-            if peer != worker.worker_id and self._is_up(worker):
+            if peer != worker.worker_id:
                 self._report(worker, control.PeerBroken(generation=worker.generation, peer=peer, detail="cut"))
 
     def freeze_worker(self, worker: FakeWorker) -> None:
@@ -646,7 +647,7 @@ class World:
         if not node.gone:
             self.say(node, Notice(action="terminate", deadline=self.now + seconds))
 
-    # --- everything that can happen by itself ---------------------------------------------------------------------------
+    # --- everything that can happen by itself ---------------------------------------------------------------------
 
     def pump(self, *, training: bool = True, limit: int = 5000) -> None:
         """Until nothing more happens without time, misfortune or (``training`` False) another step."""

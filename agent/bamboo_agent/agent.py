@@ -60,7 +60,7 @@ class Agent:
             return 0
         finally:
             notices.cancel()
-            await self._workers.end_all()
+            await self._workers.end_all(fence=link.done(), reason="the agent ends")  # who is refused holds nobody up
             link.cancel()
             await asyncio.wait({link, notices})
             log.info("agent ends")

@@ -132,10 +132,10 @@ class Workers:
         else:
             self._begin(self._end(worker))
 
-    async def end_all(self) -> None:
+    async def end_all(self, *, fence: bool, reason: str) -> None:
         """Returns when no worker is left."""
-        for worker in list(self._alive.values()):
-            self._begin(self._end(worker))
+        for worker_id in tuple(self._alive):
+            self.stop(worker_id, fence=fence, reason=reason)
         while self._tasks:
             await asyncio.wait(self._tasks)
 

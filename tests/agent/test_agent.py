@@ -200,9 +200,10 @@ def test_what_happens_while_the_coordinator_is_away_is_told_when_it_returns(
 
 def test_an_agent_that_is_refused_for_good_ends_with_its_workers(ready: Node, coordinator: CoordinatorDouble) -> None:
     (worker,) = ready.workers()
+    worker.suspend()  # it could not answer a polite request
     coordinator.refusal = Refused(reason="the cluster is another one now", final=True)
     coordinator.cut()
-    assert ready.process.wait(20) == 1
+    assert ready.process.wait(4) == 1
     assert is_gone(worker.pid)
     assert "the cluster is another one now" in ready.log
 

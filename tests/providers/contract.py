@@ -89,6 +89,16 @@ class ProviderContract:
         provider.terminate(())
         assert found(provider, created) == ended
 
+    def test_a_provider_with_nothing_rented_can_be_retired_and_asked_again(
+        self, provider: Provider, offer: Offer
+    ) -> None:
+        created = provider.create(offer, node_config(), "token-1")
+        provider.terminate((created.instance_id,))
+        wait_for(provider, created, InstanceState.TERMINATED)
+        assert provider.retire()
+        assert provider.retire()
+        assert found(provider, created).end_reason is EndReason.USER
+
     def test_a_preemption_at_once_ends_it_as_preempted(self, provider: Provider, offer: Offer) -> None:
         created = provider.create(offer, node_config(), "token-1")
         wait_for(provider, created, InstanceState.RUNNING)

@@ -46,6 +46,7 @@ def detach(folder: Path, work: Callable[[Callable[[], None]], None]) -> int:
         return 0 if told == READY else 1
     os.close(reading)
     os.setsid()
+    os.chdir(folder)
     _redirect(folder / "daemon.log")
     with os.fdopen(writing, "wb", buffering=0) as pipe:
 

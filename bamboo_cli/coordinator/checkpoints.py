@@ -106,12 +106,14 @@ def failed(board: Board, step: int, detail: str) -> bool:
     run, known = board.active_run, board.checkpoints
     if run is None or known is None or step in known.complete:
         return False
+    if step != known.last_failed:  # once, however many layers it was
+        board.tell(StoryKind.CHECKPOINT, f"no checkpoint of step {step}: {detail}; older ones stay", step=step)
     board.checkpoints = replace(
         known,
         marking=tuple(s for s in known.marking if s != step),
         saved=tuple(s for s in known.saved if s.checkpoint_step != step),
+        last_failed=step,
     )
-    board.tell(StoryKind.CHECKPOINT, f"no checkpoint of step {step}: {detail}; older ones stay", step=step)
     return step == run.spec.training.num_steps - 1
 
 

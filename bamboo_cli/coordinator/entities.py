@@ -206,6 +206,8 @@ class Checkpoints:
     unreadable: tuple[int, ...] = ()
     saved: tuple[LayerSaved, ...] = ()
     """Of checkpoints that lack layers or their marker."""
+    last_failed: int | None = None
+    """The step of the newest one that could not be written."""
     marking: tuple[int, ...] = ()
     """Steps whose marker is being written."""
 

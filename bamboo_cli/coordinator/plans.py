@@ -77,6 +77,8 @@ def try_fail_over(board: Board, lost: list[WorkerId]) -> bool:
         return False
     board.next_generation()
     struck = any(stage.host in lost for stage in run.plan.stages())
+    if not struck:
+        plan = replace(plan, reason=f"without {', '.join(lost)}, which has no stage and is not needed any more")
     if struck and board.progress is not None:
         board.progress = replace(board.progress, failovers=board.progress.failovers + 1)
         progress.disturbed(board)
@@ -317,8 +319,12 @@ def _tell_plan(board: Board, plan: Plan, is_first: bool, restored: bool, lost_st
     if restored:
         board.progress = replace(board.progress, restores=board.progress.restores + 1)
         source = "the seed" if plan.checkpoint_step is None else f"the checkpoint of step {plan.checkpoint_step}"
-        text = f"restored from {source}, {lost_steps} steps are run again; {text}"
+        text = f"restored from {source}, {_steps(lost_steps)} run again; {text}"
     else:
         board.progress = replace(board.progress, reconfigurations=board.progress.reconfigurations + 1)
     kind = StoryKind.RESTORE if restored else StoryKind.RECONFIGURATION
     board.tell(kind, text, generation=generation, step=first_step, steps_rerun=lost_steps)
+
+
+def _steps(count: int) -> str:
+    return "1 step is" if count == 1 else f"{count} steps are"

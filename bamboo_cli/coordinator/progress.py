@@ -123,7 +123,7 @@ def _drill(board: Board, run: Run, step: int) -> None:
             board.tell(StoryKind.DRILL, f"the drill of step {drill.step} finds nobody to strike")
             continue
         how = "with notice" if drill.notice else "without notice"
-        board.tell(StoryKind.DRILL, f"drill: {node_id} is to be taken {how} after step {step}", node_id=node_id)
+        board.tell(StoryKind.DRILL, f"{node_id} is to be taken {how} after step {step}", node_id=node_id)
         board.out.append(PreemptInstance(node_id=node_id, notice=drill.notice))
 
 

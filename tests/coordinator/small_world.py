@@ -107,14 +107,14 @@ class World:
         self.committed: dict[int, int] = {}
         self.answers: dict[int, ev.FinishRequest] = {}
         self.trace: list[str] = []
-        self.before_each: Callable[[], None] = lambda: None
+        self.before_each: Callable[[ev.Event], None] = lambda event: None
         self.duplicate = False
         self.stopped = False
 
     # --- the machine ----------------------------------------------------------------------------------------------
 
     def handle(self, event: ev.Event) -> None:
-        self.before_each()
+        self.before_each(event)
         for _ in range(2 if self.duplicate else 1):
             instructions = self.machine.handle(event, self.now)
             self.machine.changed_rows()
@@ -318,7 +318,7 @@ class World:
         node.unacknowledged.append(envelope)
         node.outbox.append(envelope)
 
-    def _report(self, worker: FakeWorker, message: control.FromWorker) -> None:
+    def report(self, worker: FakeWorker, message: control.FromWorker) -> None:
         node = self.nodes[worker.node_id]
         self.say(node, WorkerSaid(worker_id=worker.worker_id, message=message))
 
@@ -330,7 +330,7 @@ class World:
             if not worker.ready and not worker.frozen and not node.frozen:
                 worker.ready = True
                 number = int(node.node_id[1:])
-                self._report(worker, control.WorkerReady(address=f"127.0.0.{number}", port=PORT + number, pid=1))
+                self.report(worker, control.WorkerReady(address=f"127.0.0.{number}", port=PORT + number, pid=1))
                 return True
         return False
 
@@ -353,7 +353,7 @@ class World:
             case control.WriteModel():
                 if message.checkpoint_step not in self.markers:
                     failed = control.WorkerFailed(fault="checkpoint_unreadable", detail="no such checkpoint")
-                    self._report(worker, failed)
+                    self.report(worker, failed)
                     return
                 written = control.ModelWritten(
                     checkpoint_step=message.checkpoint_step,
@@ -361,7 +361,7 @@ class World:
                     num_parameters=1,
                     weights_sha256=f"weights after step {message.checkpoint_step}",
                 )
-                self._report(worker, written)
+                self.report(worker, written)
 
     def _prepare(self, worker: FakeWorker, message: control.Prepare) -> None:
         if worker.spec != message.spec:
@@ -374,7 +374,7 @@ class World:
             )
             for name in names
         )
-        self._report(
+        self.report(
             worker,
             control.Prepared(run_id=message.spec.run_id, layer_names=names, costs=costs if message.profile else ()),
         )
@@ -406,7 +406,7 @@ class World:
             peer = self.worker(peer_id)
             if worker.worker_id < peer_id and (peer is None or worker.cut or peer.cut):
                 broken = control.PeerBroken(generation=worker.generation, peer=peer_id, detail="cannot be reached")
-                self._report(worker, broken)
+                self.report(worker, broken)
 
     def _retell(self, worker: FakeWorker) -> None:
         """A new reporter tells of the last step again."""
@@ -429,7 +429,7 @@ class World:
                 assert plan.checkpoint_step == plan.first_step - 1
                 if plan.checkpoint_step in self.broken_checkpoints or plan.checkpoint_step not in self.markers:
                     failed = control.WorkerFailed(fault="checkpoint_unreadable", detail="truncated")
-                    self._report(worker, failed)
+                    self.report(worker, failed)
                     return
             else:
                 assert plan.first_step == 0
@@ -444,7 +444,7 @@ class World:
             return
         missing = set(worker.plan.layers_of(worker.worker_id)) - worker.layers
         assert not missing, f"{worker.worker_id} lacks layers {missing} under plan {worker.plan.generation}"
-        self._report(worker, control.Adopted(generation=worker.generation))
+        self.report(worker, control.Adopted(generation=worker.generation))
         if worker.committed_step + 1 >= worker.spec.num_steps and worker.worker_id in worker.plan.worker_ids():
             worker.to_save = worker.spec.num_steps - 1
 
@@ -520,7 +520,7 @@ class World:
         self.committed[step] = self.committed.get(step, 0) + 1
 
     def _report_commit(self, worker: FakeWorker, step: int) -> None:
-        self._report(
+        self.report(
             worker,
             control.StepCommitted(
                 generation=worker.generation,
@@ -534,7 +534,7 @@ class World:
 
     def _report_stopped(self, worker: FakeWorker) -> None:
         held = worker.held_step if worker.held_step == worker.committed_step + 1 and not worker.awaited else None
-        self._report(
+        self.report(
             worker,
             control.Stopped(
                 generation=worker.generation,
@@ -561,9 +561,9 @@ class World:
                 continue
             if self.full_disk:
                 detail = "no space left on device"
-                self._report(worker, control.CheckpointFailed(checkpoint_step=step, layer=layer, detail=detail))
+                self.report(worker, control.CheckpointFailed(checkpoint_step=step, layer=layer, detail=detail))
                 continue
-            self._report(
+            self.report(
                 worker,
                 control.LayerSaved(
                     checkpoint_step=step,
@@ -576,7 +576,7 @@ class World:
                 ),
             )
         if step == worker.spec.num_steps - 1:
-            self._report(worker, control.RunComplete(generation=worker.generation, step=step))
+            self.report(worker, control.RunComplete(generation=worker.generation, step=step))
 
     def worker(self, worker_id: WorkerId) -> FakeWorker | None:
         node = self.nodes.get(NodeId(worker_id.rpartition("/")[0]))
@@ -608,7 +608,7 @@ class World:
         for peer in self.all_workers():
             members = peer.plan.worker_ids() if peer.plan else ()
             if peer.worker_id != worker_id and {peer.worker_id, worker_id} <= set(members) and self._is_up(peer):
-                self._report(peer, control.PeerBroken(generation=peer.generation, peer=worker_id, detail="reset"))
+                self.report(peer, control.PeerBroken(generation=peer.generation, peer=worker_id, detail="reset"))
 
     def end_worker(self, node: FakeNode, worker_id: WorkerId, exit_code: int) -> None:
         """The process ends; its agent sees it, its peers' links break."""
@@ -624,7 +624,7 @@ class World:
         self._break_links_to(worker.worker_id)
         for peer in worker.plan.worker_ids() if worker.plan else ():
             if peer != worker.worker_id:
-                self._report(worker, control.PeerBroken(generation=worker.generation, peer=peer, detail="cut"))
+                self.report(worker, control.PeerBroken(generation=worker.generation, peer=peer, detail="cut"))
 
     def freeze_worker(self, worker: FakeWorker) -> None:
         worker.frozen = True

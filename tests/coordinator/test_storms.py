@@ -80,7 +80,7 @@ def mismatch(world: World, worker: FakeWorker) -> None:
     if shadowed and worker.plan and not worker.frozen and worker.generation == worker.plan.generation:
         layer = shadowed[0].first_layer
         message = DigestMismatch(generation=worker.generation, step=worker.committed_step, layer=layer)
-        world._report(worker, message)
+        world.report(worker, message)
 
 
 def toggle_duplicates(world: World, _k: int) -> None:
@@ -147,15 +147,18 @@ def calm(world: World) -> None:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(operations, st.sampled_from([(1, 2), (1, 3), (2, 2)]), st.sampled_from([Mode.BUBBLE, Mode.OFF]))
-def test_whatever_happens_the_run_gets_done(ops: list[tuple[str, int]], shape: tuple[int, int], mode: Mode) -> None:
-    storm(new_world(shape[0] * shape[1]), run_spec(*shape, mode), ops)
+@given(operations, st.booleans(), st.sampled_from([(1, 2), (1, 3), (2, 2)]), st.sampled_from([Mode.BUBBLE, Mode.OFF]))
+def test_whatever_happens_the_run_gets_done(
+    ops: list[tuple[str, int]], begun: bool, shape: tuple[int, int], mode: Mode
+) -> None:
+    storm(new_world(shape[0] * shape[1]), run_spec(*shape, mode), ops, begun=begun)
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 @settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(operations, st.sampled_from([(1, 2), (1, 3), (2, 2), (2, 3)]), st.sampled_from(Mode))
+@given(operations, st.booleans(), st.sampled_from([(1, 2), (1, 3), (2, 2), (2, 3)]), st.sampled_from(Mode))
 def test_whatever_happens_the_run_gets_done_in_many_storms(
-    ops: list[tuple[str, int]], shape: tuple[int, int], mode: Mode
+    ops: list[tuple[str, int]], begun: bool, shape: tuple[int, int], mode: Mode
 ) -> None:
-    storm(new_world(shape[0] * shape[1] + 1), run_spec(*shape, mode), ops)
+    storm(new_world(shape[0] * shape[1] + 1), run_spec(*shape, mode), ops, begun=begun)

@@ -5,6 +5,7 @@ rich is imported where it is used, so that ``bamboo --help`` does not pay for it
 
 import dataclasses
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +33,14 @@ def console(*, stderr: bool = False) -> "Console":
 
 def result(renderable: "RenderableType") -> None:
     """A table or text that was asked for."""
-    console().print(renderable)
+    target = console()
+    if target.is_terminal:
+        target.print(renderable)
+        return
+    with target.capture() as captured:
+        target.print(renderable)
+    for text in captured.get().splitlines():
+        line(text.rstrip())  # the cells of a table are padded
 
 
 @contextmanager
@@ -135,8 +143,10 @@ class _TerminalWait:
 
 
 def usd(amount: float) -> str:
-    """Cents, or as many digits as show something: ``$0.0042``."""
-    return f"${amount:,.2f}" if amount == 0 or abs(amount) >= 1 else f"${amount:.4f}"
+    """Cents, or as many digits as it takes to show two: ``$12.50``, ``$0.0123``, ``$0.000036``."""
+    if amount == 0 or abs(amount) >= 1:
+        return f"${amount:,.2f}"
+    return f"${amount:.{max(4, 1 - math.floor(math.log10(abs(amount))))}f}"
 
 
 def seconds(amount: float) -> str:

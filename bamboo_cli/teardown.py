@@ -56,7 +56,7 @@ def _ask_coordinator(cluster_dir: Path) -> str:
 
     path = state_path(cluster_dir)
     if clusters.read_state(path) is ClusterState.CLOSED:
-        return "it was closed already"
+        return "it was down already"
     clusters.ensure_coordinator(cluster_dir)
     return clusters.ask(path, RequestKind.DOWN, {}, what="all nodes to be given back")
 
@@ -81,8 +81,8 @@ def _end_coordinator(cluster_dir: Path) -> None:
     """One that does not answer would go on renting."""
     from bamboo_cli.coordinator import lock
 
-    pid = _coordinator_pid(cluster_dir)
-    if pid is None or not lock.is_locked(cluster_dir):
+    pid = lock.owner(cluster_dir)
+    if pid is None:
         return
     output.note(f"ending the coordinator, process {pid}")
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -94,16 +94,6 @@ def _end_coordinator(cluster_dir: Path) -> None:
             time.sleep(POLL_S)
 
 
-def _coordinator_pid(cluster_dir: Path) -> int | None:
-    """As its lock file has it, which can be read when the state file cannot."""
-    from bamboo_cli.coordinator import lock
-
-    try:
-        return int((cluster_dir / lock.LOCK_FILE).read_text())
-    except (OSError, ValueError):
-        return None
-
-
 def _await_end_of_coordinator(cluster_dir: Path) -> None:
     """Raises StateError when it stays."""
     from bamboo_cli.coordinator import lock
@@ -112,7 +102,7 @@ def _await_end_of_coordinator(cluster_dir: Path) -> None:
     while lock.is_locked(cluster_dir):
         if time.monotonic() > deadline:
             raise StateError(
-                f"the coordinator (process {_coordinator_pid(cluster_dir)}) of {cluster_dir} does not end",
+                f"the coordinator (process {lock.owner(cluster_dir)}) of {cluster_dir} does not end",
                 next_step="End it by hand, then try `bamboo down` again.",
             )
         time.sleep(POLL_S)

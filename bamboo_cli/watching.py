@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bamboo_cli import output
-from bamboo_cli.coordinator.reader import read_events, read_status, read_steps
+from bamboo_cli.coordinator.reader import read_events, read_runs, read_status, read_steps
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from bamboo_cli.coordinator.reader import ClusterStatus, RunStatus, StoryEvent
+    from bamboo_cli.coordinator.reader import ClusterStatus, RunStatus, StepRow, StoryEvent
 
 LIVE_POLL_S = 0.5
 PLAIN_POLL_S = 0.4
@@ -30,13 +30,11 @@ def watch_run(path: Path, run_id: str, *, plain: bool = False, step_lines: int =
     A live view on a terminal; else, or with ``plain``, one line an event and one line every ``step_lines`` steps.
     KeyboardInterrupt is the caller's.
     """
-    from bamboo_cli.coordinator.reader import read_runs
-
     if plain or not output.console().is_terminal:
         _print_lines(path, run_id, step_lines)
     else:
         _look_on(path, ended=lambda cluster: _has_ended(cluster, run_id))
-    return next(run for run in read_runs(path) if run.run_id == run_id)
+    return read_run(path, run_id)
 
 
 def follow_events(path: Path, story: Sequence["StoryEvent"], *, node: str | None, run: str | None, json: bool) -> None:
@@ -80,23 +78,36 @@ def _look_on(path: Path, *, ended: Callable[["ClusterStatus"], bool]) -> None:
 
 
 def _print_lines(path: Path, run_id: str, step_lines: int) -> None:
-    """Events and steps as they come; a step that is run again is printed again."""
+    """Events and steps as they come, in the order of time; a step that is run again is printed again."""
+    last_event, last_step, ended = 0, -1, False
+    while True:
+        run = read_run(path, run_id)
+        last_step = min(last_step, run.committed_steps - 1)  # a restore goes back
+        story = read_events(path, last_event)
+        steps = read_steps(path, run_id, last_step)
+        _print_in_order(story, steps, run.num_steps, step_lines)
+        last_event = story[-1].event_id if story else last_event
+        last_step = steps[-1].step if steps else last_step
+        if ended:
+            return
+        ended = run.ended_at is not None  # and look once more, for what came in between
+        if not ended:
+            time.sleep(PLAIN_POLL_S)
+
+
+def _print_in_order(story: Sequence["StoryEvent"], steps: Sequence["StepRow"], num_steps: int, step_lines: int) -> None:
     from bamboo_cli.views.cluster import step_line
     from bamboo_cli.views.story import event_line
 
-    last_event, last_step, ended = 0, -1, False
-    while True:
-        cluster = read_status(path, now=time.time())
-        num_steps = cluster.run.num_steps if cluster.run is not None else 1
-        for event in read_events(path, last_event):
-            last_event = event.event_id
-            output.line(event_line(event))
-        for row in read_steps(path, run_id, last_step):
-            last_step = row.step
-            if row.step % step_lines == 0 or row.step == num_steps - 1:
-                output.line(step_line(row, num_steps))
-        if ended:
-            return
-        ended = _has_ended(cluster, run_id)  # and look once more, for what came in between
-        if not ended:
-            time.sleep(PLAIN_POLL_S)
+    lines = [(event.at, event_line(event)) for event in story]
+    lines += [
+        (row.committed_at, step_line(row, num_steps))
+        for row in steps
+        if row.step % step_lines == 0 or row.step == num_steps - 1
+    ]
+    for _, text in sorted(lines, key=lambda timed: timed[0]):
+        output.line(text)
+
+
+def read_run(path: Path, run_id: str) -> "RunStatus":
+    return next(run for run in read_runs(path) if run.run_id == run_id)

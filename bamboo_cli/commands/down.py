@@ -27,7 +27,7 @@ def command(cluster: options.Cluster = None, yes: options.Yes = False, json: opt
     if json:
         output.json_result(down)
         return
-    output.line(f"cluster {down.cluster_id} is down, nothing is left ({down.by}: {down.detail})")
+    output.line(f"cluster {down.cluster_id} is down, nothing is left: {down.detail}")
     try:
         output.line(total_line(read_bill(path, now=time.time()).total))
     except StateError as error:

@@ -15,8 +15,8 @@ def command(
 ) -> None:
     """Take a node away, as the cloud would.
 
-    After a notice, or at once. The run goes on; what happens is told by `bamboo events`. A new node is rented in its place unless the job file
-    says `local.replace: false`.
+    After a notice, or at once. The run goes on; what happens is told by `bamboo events`. A new node is rented in its
+    place unless the job file says `local.replace: false`.
 
     \b
     Example:

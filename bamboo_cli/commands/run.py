@@ -12,9 +12,9 @@ def command(
 ) -> None:
     """Rent, train, show the bill and give everything back.
 
-    That is up, train and down in one. Everything is given back however the run ends; the exit code is 1 if it failed. With --json the last line of
-    standard output is one JSON object about the run. Ctrl-C detaches: the run goes on, and so does the bill, until
-    `bamboo down`.
+    That is up, train and down in one. Everything is given back however the run ends; the exit code is 1 if it failed.
+    With --json the last line of standard output is one JSON object about the run. Ctrl-C detaches: the run goes on,
+    and so does the bill, until `bamboo down`.
 
     \b
     Example, for a script or cron:

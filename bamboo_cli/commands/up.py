@@ -12,8 +12,8 @@ def command(
 ) -> None:
     """Rent the nodes of a job and start its coordinator.
 
-    The coordinator stays behind as a daemon. On a cluster that is up already it only starts the coordinator again, should that have died; nodes that live are
-    taken up again and training goes on.
+    The coordinator stays behind as a daemon. On a cluster that is up already it only starts the coordinator again,
+    should that have died; nodes that live are taken up again and training goes on.
 
     \b
     Example:

@@ -93,7 +93,9 @@ def step_line(row: "StepRow", num_steps: int) -> str:
 
 def _headline(cluster: "ClusterStatus", now: float) -> list[str]:
     coordinator = cluster.coordinator
-    if coordinator.alive:
+    if cluster.state == "closed":
+        who = "nothing is rented"
+    elif coordinator.alive:
         silence = now - coordinator.heartbeat_at if coordinator.heartbeat_at is not None else 0.0
         slow = f", silent for {output.seconds(silence)}" if silence > STALE_HEARTBEAT_S else ""
         who = f"coordinator is process {coordinator.pid}{slow}"
@@ -108,7 +110,8 @@ def _headline(cluster: "ClusterStatus", now: float) -> list[str]:
 def _money(cluster: "ClusterStatus") -> str:
     spot, on_demand = usd(cluster.spot_microusd), usd(cluster.on_demand_microusd)
     saved = f", {1 - spot / on_demand:.0%} saved" if on_demand > 0 else ""
-    return f"cost {output.usd(spot)} so far; on demand {output.usd(on_demand)}{saved}"
+    so_far = "" if cluster.state == "closed" else " so far"
+    return f"cost {output.usd(spot)}{so_far}; on demand {output.usd(on_demand)}{saved}"
 
 
 def _node_cells(node: "NodeStatus", plan: Plan | None, now: float) -> list[str]:

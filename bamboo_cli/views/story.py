@@ -1,5 +1,6 @@
 """The story: what happened, in order."""
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,11 @@ if TYPE_CHECKING:
 
 
 def event_line(event: "StoryEvent") -> str:
-    """``12:03:04  n3  step 17  the cloud took the node without notice``"""
-    where = [event.node_id or "", f"step {event.step}" if event.step is not None else ""]
-    return "  ".join(part for part in (output.clock(event.at), *where, event.text) if part)
+    """``12:03:04  n3: the cloud took the node``, without a node or step that the text names itself."""
+    named = set(re.findall(r"\w+", event.text))
+    where = f"{event.node_id}: " if event.node_id and event.node_id not in named else ""
+    when = f" (step {event.step})" if event.step is not None and str(event.step) not in named else ""
+    return f"{output.clock(event.at)}  {where}{event.text}{when}"
 
 
 def events(story: Sequence["StoryEvent"]) -> RenderableType:

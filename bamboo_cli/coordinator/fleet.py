@@ -139,6 +139,16 @@ def count_taken(board: Board, node: Node) -> None:
         board.progress = replace(board.progress, preemptions=board.progress.preemptions + 1)
 
 
+def uncount_taken(board: Board, node: Node) -> Node:
+    """It looked as if the cloud had taken the node, and now it is back."""
+    if not node.taken or node.deadline is not None:
+        return node
+    board.cluster = replace(board.cluster, num_taken=board.cluster.num_taken - 1)
+    if board.active_run is not None and board.progress is not None and board.progress.preemptions > 0:
+        board.progress = replace(board.progress, preemptions=board.progress.preemptions - 1)
+    return board.put(replace(node, taken=False))
+
+
 # --- zones ------------------------------------------------------------------------------------------------------
 
 

@@ -72,7 +72,7 @@ def _enter(board: Board, node: Node, join: Join, new_life: bool) -> Node:
     )
     if node.state is NodeState.LOST:
         board.tell(StoryKind.NODE, f"{node.node_id} came back", node_id=node.node_id)
-        return board.move_node(node, NodeState.JOINED, NodeReason.RETURNED)
+        return board.move_node(fleet.uncount_taken(board, node), NodeState.JOINED, NodeReason.RETURNED)
     if node.state in (NodeState.INTENDED, NodeState.BOOTING):
         board.tell(StoryKind.NODE, f"{node.node_id} joined from {join.zone}", node_id=node.node_id)
         return board.move_node(node, NodeState.JOINED)
@@ -168,7 +168,7 @@ def _heard(board: Board, node_id: NodeId) -> Node | None:
             fleet.release(board, node, NodeReason.NOT_WANTED)
             return None
         board.tell(StoryKind.NODE, f"{node_id} came back", node_id=node_id)
-        node = board.move_node(node, NodeState.JOINED, NodeReason.RETURNED)
+        node = board.move_node(fleet.uncount_taken(board, node), NodeState.JOINED, NodeReason.RETURNED)
         if node.incarnation:
             old = WorkerId(f"{node_id}/{node.incarnation}")
             board.send(node_id, StopWorker(worker_id=old, fence=True, reason="its generation is over"))

@@ -7,6 +7,7 @@ from bamboo_agent.messages import StopWorker
 from bamboo_trainer.control import PeerBroken
 from bamboo_trainer.plan import WorkerId
 
+from bamboo_cli.coordinator import fleet
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import BrokenLink, Node, Run
 from bamboo_cli.coordinator.events import StoryKind
@@ -83,7 +84,10 @@ def _cut_off(board: Board) -> None:
         if node.worker is None or node.state not in LEASED:
             continue
         if node.node_id in board.pulse.dropped and node.worker.worker_id in reported:
-            lose_node(board, node, NodeReason.CUT_OFF, "its agent and its peers lost touch with it")
+            fleet.count_taken(board, node)  # most likely; the cloud says so later, perhaps after the run
+            lose_node(
+                board, board.nodes[node.node_id], NodeReason.CUT_OFF, "its agent and its peers lost touch with it"
+            )
 
 
 def _leases(board: Board) -> None:

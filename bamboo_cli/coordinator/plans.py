@@ -11,7 +11,7 @@ from bamboo_cli.coordinator import checkpoints, links, progress
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Pause, Run, Stop
 from bamboo_cli.coordinator.events import StoryKind
-from bamboo_cli.coordinator.states import NodeState, PauseKind, RunState, WorkerState
+from bamboo_cli.coordinator.states import WANTED, NodeState, PauseKind, RunState, WorkerState
 
 # --- stopping ---------------------------------------------------------------------------------------------------
 
@@ -165,7 +165,9 @@ def _would_thin_out(board: Board, shape: Shape) -> bool:
 
 
 def is_anybody_coming(board: Board) -> bool:
-    """A node that is being rented, boots, or has a worker on its way to be prepared."""
+    """A node that is about to be rented, boots, or has a worker on its way to be prepared."""
+    if board.config.replace and sum(n.state in WANTED for n in board.nodes.values()) < board.config.num_nodes:
+        return True
     for node in board.nodes.values():
         if node.leaving:
             continue
@@ -231,7 +233,9 @@ def _held(board: Board, worker_id: WorkerId, base: int) -> frozenset[int]:
         rolls = said.held_step == base and said.committed_step == base - 1 and _summary(board, base) is not None
         if said.committed_step == base or rolls:
             bad = {d.layer for d in run.distrusted if d.worker_id == worker_id}
-            return frozenset(said.layers) - bad
+            held = frozenset(said.layers) - bad
+            # layers kept only to hand them over do not move with the step
+            return held & frozenset(run.plan.layers_of(worker_id)) if rolls and run.plan else held
     return frozenset()
 
 

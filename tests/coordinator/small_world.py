@@ -517,6 +517,8 @@ class World:
     def _commit_on(self, worker: FakeWorker, step: int) -> None:
         assert worker.committed_step == step - 1
         worker.committed_step, worker.held_step = step, None
+        if worker.plan is not None:  # layers that were only kept for others do not move with the step
+            worker.layers &= set(worker.plan.layers_of(worker.worker_id))
         self.committed[step] = self.committed.get(step, 0) + 1
 
     def _report_commit(self, worker: FakeWorker, step: int) -> None:

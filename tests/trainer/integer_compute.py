@@ -4,7 +4,7 @@ Arithmetic is modulo a prime. A "sum" folds ``acc * K + value``, so it is neithe
 adds in another order than the protocol promises gets another number.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +63,7 @@ class IntegerCompute:
             groups.append((0, num_layers - 1))
         self.units = tuple(Unit(index=i, layers=layers) for i, layers in enumerate(groups))
         self.num_forwards = 0
+        self.on_saved: Callable[[int, int], None] = lambda step, layer: None
         self.begin_step(0)
 
     def begin_step(self, step: int) -> None:
@@ -170,3 +171,4 @@ class IntegerCompute:
         for layer in layers:
             state = self.export_layer(layer)
             assert self.disk.files.setdefault((step, layer), state) == state, "a checkpoint was written twice, unequal"
+            self.on_saved(step, layer)

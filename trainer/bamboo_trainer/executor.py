@@ -301,7 +301,6 @@ class Executor:
     def _finish_step(self, summary: StepSummary, *, stop: bool) -> None:
         assert self.plan is not None
         self._apply(summary)
-        self._drop_strange_layers(self.plan)
         last = summary.step == self._spec.num_steps - 1
         if last or (summary.step + 1) % self._spec.checkpoint_every == 0:
             self._to_save = summary.step
@@ -314,9 +313,11 @@ class Executor:
         self._replay_later()
 
     def _apply(self, summary: StepSummary) -> None:
+        assert self.plan is not None
         units, num_chunks = self._routes.units_held_by(self.worker_id), self._routes.num_chunks
         if not self._now.has_sums(units, num_chunks):
             raise ProtocolError(f"{self.worker_id}: step {summary.step} is committed, but its gradients are not here")
+        self._drop_strange_layers(self.plan)  # kept to hand them over: by now they are where they are needed
         sums = {unit.index: self._now.sum(unit.index, num_chunks) for unit in units}
         self._compute.apply(summary.step, sums, summary.square_norms)
         self.committed_step = summary.step

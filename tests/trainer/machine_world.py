@@ -1,0 +1,313 @@
+"""The coordinator's real machine over real executors on integers: agents, cloud and links in memory, no real time.
+
+The clock moves only when nothing else does. A node is lost with everything on it; what its peers, its agent's link and
+the cloud say of that arrives in an order that the test picks. The coordinator can be restarted between any two events.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from bamboo_agent.messages import (
+    PROTOCOL_VERSION,
+    AgentMessage,
+    Join,
+    Notice,
+    StartWorker,
+    StopWorker,
+    TellWorker,
+    ToAgent,
+    WorkerExited,
+    WorkerSaid,
+    WorkerState,
+)
+from bamboo_trainer import control
+from bamboo_trainer.plan import Mode, NodeId, WorkerId
+from bamboo_trainer.schedule import Action
+
+from bamboo_cli.coordinator import events as ev
+from bamboo_cli.coordinator.machine import Machine
+from bamboo_cli.coordinator.settings import ClusterConfig, RunSpec
+from bamboo_cli.coordinator.states import ENDED, RunState
+from bamboo_cli.providers.base import EndReason, Instance, InstanceState
+from tests.coordinator.invariants import check_invariants
+from tests.trainer.world import World
+
+RUN_ID = "r1"
+
+
+@dataclass
+class Node:
+    instance: Instance
+    boot_id: str
+    sequence: int = 0
+    unacknowledged: list[tuple[int, AgentMessage]] = field(default_factory=list)
+    worker_id: WorkerId | None = None
+    generation: int = 0
+
+
+class MachineWorld:
+    """``run`` goes on until the run has ended; ``before_action`` may take nodes away."""
+
+    def __init__(
+        self,
+        *,
+        num_pipelines: int,
+        num_stages: int,
+        num_microbatches: int = 3,
+        num_steps: int = 4,
+        mode: Mode = Mode.BUBBLE,
+        replace_nodes: bool = True,
+        seed: int = 0,
+        restarts: Collection[int] = (),
+    ) -> None:
+        self.rng = random.Random(seed)
+        self.restarts = restarts
+        self.num_layers = 2 * num_stages
+        self.world = World(self.num_layers, num_microbatches, num_steps, tied=True, checkpoint_every=2)
+        self.world.on_report = self._worker_says
+        self.config = ClusterConfig(
+            cluster_id="c",
+            num_nodes=num_pipelines * num_stages,
+            zones=("a", "b"),
+            replace=replace_nodes,
+            gather_s=0.0,
+        )
+        self.machine = Machine(self.config)
+        self.rows: dict[str, str] = {}
+        self.now = 1000.0
+        self.num_events = 0
+        self.nodes: dict[NodeId, Node] = {}
+        self.events: deque[ev.Event] = deque([ev.Started()])
+        self.marked: dict[int, set[int]] = {}
+        self.steps: dict[int, float] = {}
+        self.story: list[str] = []
+        spec = RunSpec(
+            training=self.world.spec, num_pipelines=num_pipelines, num_stages=num_stages, mode=mode, checkpoints_kept=2
+        )
+        self.events.append(ev.RequestMade(request_id=1, request=ev.StartRun(spec=spec)))
+
+    # --- the loop -------------------------------------------------------------------------------------------------
+
+    def run(
+        self, before_action: Callable[[WorkerId, Action], bool] = lambda w, a: False, max_turns: int = 3000
+    ) -> None:
+        """``before_action`` returns True when it has lost the node whose turn it was."""
+        for _ in range(max_turns):
+            self._drain_events()
+            if self.machine.board.run is not None and self.machine.board.run.state in ENDED:
+                return
+            if not self._turn(before_action) and not self.events:
+                self.now += 0.5
+                for node_id in list(self.nodes):
+                    self.events.append(ev.AgentBeat(node_id=node_id, silence_s={}))
+                self.events.append(ev.Tick())
+        raise AssertionError("the run does not end:\n" + "\n".join(self.story[-30:]))
+
+    def _turn(self, before_action: Callable[[WorkerId, Action], bool]) -> bool:
+        """One visit to each worker. False: nothing moved."""
+        moved = False
+        for worker_id in list(self.world.executors):
+            if worker_id not in self.world.executors:
+                continue
+            moved |= self.world.deliver(worker_id)
+            executor = self.world.executors[worker_id]
+            action = executor.next()
+            if action is not None:
+                moved = True
+                self.world.num_actions += 1
+                if not before_action(worker_id, action):
+                    executor.perform(action)
+        return moved
+
+    def _drain_events(self) -> None:
+        while self.events:
+            event = self.events.popleft()
+            self.num_events += 1
+            if self.num_events in self.restarts:
+                self.restart_coordinator()
+            instructions = self.machine.handle(event, self.now)
+            self.rows |= self.machine.changed_rows()
+            check_invariants(self.machine)
+            for instruction in instructions:
+                self._do(instruction)
+
+    def restart_coordinator(self) -> None:
+        """Killed and started again: only the stored rows live on, and what agents keep until it is acknowledged."""
+        waiting = [e for e in self.events if not isinstance(e, ev.AgentSaid | ev.AgentJoined | ev.AgentBeat)]
+        self.machine = Machine(self.config)
+        self.machine.load(self.rows)
+        self.events = deque([ev.Started(), *waiting])
+        for node_id in self.nodes:
+            self._join(node_id)
+
+    # --- the cloud and the agents -----------------------------------------------------------------------------------
+
+    def _do(self, instruction: ev.Instruction) -> None:
+        match instruction:
+            case ev.Tell():
+                self.story.append(f"{self.now:.1f} {instruction.kind}: {instruction.text}")
+            case ev.SendToAgent():
+                if instruction.node_id in self.nodes:
+                    self._agent_hears(instruction.node_id, instruction.message)
+            case ev.CreateInstance():
+                self._boot(instruction)
+            case ev.TerminateInstance():
+                self.nodes.pop(instruction.node_id, None)
+                self.events.append(ev.InstanceEnded(node_id=instruction.node_id, reason=EndReason.USER, at=self.now))
+            case ev.ListCheckpoints():
+                self.events.append(ev.CompleteCheckpoints(run_id=RUN_ID, steps=tuple(sorted(self.marked))))
+            case ev.MarkCheckpoint():
+                self.marked[instruction.step] = {entry.layer for entry in instruction.entries}
+                self.events.append(ev.CheckpointMarked(run_id=RUN_ID, step=instruction.step))
+            case ev.RecordStep():
+                self.steps[instruction.step] = instruction.loss
+            case _:
+                pass
+
+    def _boot(self, create: ev.CreateInstance) -> None:
+        if create.node_id in self.nodes:
+            return
+        instance = Instance(
+            instance_id=f"i-{create.node_id}",
+            token=create.token,
+            node_id=create.node_id,
+            cluster_id="c",
+            instance_type="t",
+            zone=create.zone,
+            state=InstanceState.RUNNING,
+            address="",
+            launched_at=self.now,
+        )
+        self.nodes[create.node_id] = Node(instance, f"boot-{create.node_id}")
+        self.events.append(ev.CreateSucceeded(instance=instance))
+        self._join(create.node_id)
+
+    def _join(self, node_id: NodeId) -> None:
+        node = self.nodes[node_id]
+        workers: tuple[WorkerState, ...] = ()
+        if node.worker_id in self.world.executors and node.worker_id is not None:
+            workers = (WorkerState(worker_id=node.worker_id, ready=True, port=1, generation=node.generation),)
+        join = Join(
+            protocol_version=PROTOCOL_VERSION,
+            node_id=node_id,
+            boot_id=node.boot_id,
+            instance_id=node.instance.instance_id,
+            zone=node.instance.zone,
+            address="",
+            pid=1,
+            workers=workers,
+        )
+        self.events.append(ev.AgentJoined(join=join))
+        for sequence, message in node.unacknowledged:
+            self.events.append(ev.AgentSaid(node_id=node_id, message=message, boot_id=node.boot_id, sequence=sequence))
+
+    def _agent_hears(self, node_id: NodeId, message: ToAgent) -> None:
+        node = self.nodes[node_id]
+        match message:
+            case StartWorker() if message.worker_id not in self.world.executors:
+                node.worker_id = message.worker_id
+                self.world.add_worker(message.worker_id)
+                self.world.computes[message.worker_id].on_saved = self._saver(message.worker_id)
+                self._agent_says(
+                    node_id,
+                    WorkerSaid(worker_id=message.worker_id, message=control.WorkerReady(address="", port=1, pid=1)),
+                )
+            case StopWorker() if message.worker_id in self.world.executors:
+                self.world.lose(message.worker_id)
+                self._agent_says(node_id, WorkerExited(worker_id=message.worker_id, exit_code=-9, log_tail=""))
+            case TellWorker() if message.worker_id in self.world.executors:
+                self._worker_hears(node, message.worker_id, message.message)
+            case _:
+                if hasattr(message, "acknowledged") or hasattr(message, "sequence"):
+                    upto = getattr(message, "acknowledged", getattr(message, "sequence", 0))
+                    node.unacknowledged = [(s, m) for s, m in node.unacknowledged if s > upto]
+
+    def _worker_hears(self, node: Node, worker_id: WorkerId, message: control.ToWorker) -> None:
+        executor = self.world.executors[worker_id]
+        match message:
+            case control.Prepare():
+                names = tuple(f"l{i}" for i in range(self.num_layers))
+                costs = tuple(
+                    control.LayerCost(name=n, forward_s=0.01, backward_s=0.02, parameter_bytes=8, activation_bytes=8)
+                    for n in names
+                )
+                reply = control.Prepared(run_id=RUN_ID, layer_names=names, costs=costs if message.profile else ())
+                self._worker_says(worker_id, reply)
+            case control.Adopt():
+                node.generation = message.plan.generation
+                executor.adopt(message.plan)
+            case control.Quiesce():
+                executor.quiesce(message.generation)
+            case control.Halt():
+                executor.halt(message.generation)
+            case control.WriteModel():
+                written = control.ModelWritten(
+                    checkpoint_step=message.checkpoint_step, url=message.url, num_parameters=1, weights_sha256="x"
+                )
+                self._worker_says(worker_id, written)
+            case _:
+                pass
+
+    def _saver(self, worker_id: WorkerId) -> Callable[[int, int], None]:
+        def saved(step: int, layer: int) -> None:
+            self._worker_says(
+                worker_id,
+                control.LayerSaved(
+                    checkpoint_step=step,
+                    layer=layer,
+                    name=f"l{layer}",
+                    file=f"{layer}",
+                    num_bytes=8,
+                    file_sha256="",
+                    parameters_sha256="",
+                ),
+            )
+
+        return saved
+
+    def _worker_says(self, worker_id: WorkerId, message: control.FromWorker) -> None:
+        node_id = NodeId(worker_id.split("/")[0])
+        if node_id in self.nodes:
+            self._agent_says(node_id, WorkerSaid(worker_id=worker_id, message=message))
+
+    def _agent_says(self, node_id: NodeId, message: AgentMessage) -> None:
+        node = self.nodes[node_id]
+        node.sequence += 1
+        node.unacknowledged.append((node.sequence, message))
+        self.events.append(ev.AgentSaid(node_id=node_id, message=message, boot_id=node.boot_id, sequence=node.sequence))
+
+    # --- what tests do ----------------------------------------------------------------------------------------------
+
+    def lose_node(self, worker_id: WorkerId) -> None:
+        """The machine under the worker vanishes; half of what it had sent still arrives."""
+        node_id = NodeId(worker_id.split("/")[0])
+        del self.nodes[node_id]
+        peers = [w for w in self.world.executors if w != worker_id]
+        # what it had told its agent is lost too, but for what has left the machine already
+        self.world.lose(worker_id, [w for w in peers if self.rng.random() < 0.5])
+        news: list[ev.Event] = [ev.AgentDropped(node_id=node_id)]
+        self.rng.shuffle(peers)
+        self.events.extend(news if self.rng.random() < 0.5 else [])
+        late = news if not any(isinstance(e, ev.AgentDropped) for e in self.events) else []
+        for peer in peers:
+            executor = self.world.executors[peer]
+            if executor.plan is not None and worker_id in executor.plan.worker_ids():
+                self._worker_says(
+                    peer, control.PeerBroken(generation=executor.generation, peer=worker_id, detail="gone")
+                )
+        self.events.extend(late)
+        self.events.append(ev.InstanceEnded(node_id=node_id, reason=EndReason.PREEMPTED, at=self.now))
+
+    def notice(self, worker_id: WorkerId, seconds: float) -> None:
+        node_id = NodeId(worker_id.split("/")[0])
+        self._agent_says(node_id, Notice(action="terminate", deadline=self.now + seconds))
+
+    @property
+    def state(self) -> RunState | None:
+        return self.machine.board.run.state if self.machine.board.run else None
+
+    def final_weights(self) -> dict[int, object]:
+        last = self.world.spec.num_steps - 1
+        return {layer: self.world.disk.files[last, layer] for layer in range(self.num_layers)}

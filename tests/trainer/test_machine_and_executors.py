@@ -1,0 +1,116 @@
+"""The coordinator's machine and the step protocol together: losses at every action, in pairs, with restarts."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+from bamboo_trainer.plan import Mode, WorkerId
+from bamboo_trainer.schedule import Action
+
+from bamboo_cli.coordinator.states import RunState
+from tests.trainer.machine_world import MachineWorld
+
+Striker = Callable[[WorkerId, Action], bool]
+
+
+def check(world: MachineWorld, reference: MachineWorld) -> None:
+    assert world.state is RunState.DONE, "\n".join(world.story[-20:])
+    assert world.final_weights() == reference.final_weights()
+    assert world.steps == reference.steps, "every step is recorded, with the undisturbed loss"
+
+
+def undisturbed(**size: object) -> MachineWorld:
+    world = MachineWorld(**size)  # type: ignore[arg-type]
+    world.run()
+    assert world.state is RunState.DONE
+    return world
+
+
+def lose_at(world: MachineWorld, *boundaries: int) -> Striker:
+    """Loses the node whose turn it is at each of these actions (counted over all workers)."""
+
+    def strike(worker_id: WorkerId, action: Action) -> bool:
+        if world.world.num_actions in boundaries and len(world.world.executors) > 1:
+            world.lose_node(worker_id)
+            return True
+        return False
+
+    return strike
+
+
+SIZES = [
+    {"num_pipelines": 1, "num_stages": 3},
+    {"num_pipelines": 2, "num_stages": 2},
+]
+
+
+@pytest.mark.parametrize("replace_nodes", [True, False])
+@pytest.mark.parametrize("size", SIZES, ids=["1x3", "2x2"])
+def test_a_loss_at_every_action_ends_with_the_undisturbed_weights(size: dict[str, int], replace_nodes: bool) -> None:
+    # given a run of four steps, and, without replacement, a cut over fewer nodes after the loss
+    reference = undisturbed(**size)
+    for boundary in range(1, reference.world.num_actions + 1):
+        world = MachineWorld(**size, replace_nodes=replace_nodes, seed=boundary)
+        # when the node whose turn it is vanishes
+        world.run(lose_at(world, boundary))
+        # then no step was run again, and nothing shows of it, as long as the number of pipelines is the same
+        progress = world.machine.board.progress
+        assert progress is not None and progress.steps_rerun == 0, boundary
+        if size["num_pipelines"] == 1 or replace_nodes:
+            check(world, reference)
+        else:
+            assert world.state is RunState.DONE
+
+
+@pytest.mark.parametrize("mode", [Mode.BUBBLE, Mode.OFF])
+@pytest.mark.parametrize("size", SIZES, ids=["1x3", "2x2"])
+@pytest.mark.parametrize("seed", range(40))
+def test_a_pair_of_losses_ends_with_the_undisturbed_weights(size: dict[str, int], mode: Mode, seed: int) -> None:
+    # given losses close together, so that the second strikes during takeover, halt, transfer or restore
+    reference = undisturbed(**size)
+    rng = random.Random(seed)
+    for _ in range(6):
+        first = rng.randrange(1, reference.world.num_actions)
+        restarts = rng.choice(((), (), range(20, 2000, 40)))
+        world = MachineWorld(**size, mode=mode, seed=rng.randrange(10**6), restarts=restarts)
+        world.run(lose_at(world, first, first + rng.randrange(1, 25)))
+        check(world, reference)
+
+
+def test_the_coordinator_restarted_before_any_event_changes_nothing() -> None:
+    reference = undisturbed(num_pipelines=1, num_stages=3)
+    for number in range(2, reference.num_events):
+        world = MachineWorld(num_pipelines=1, num_stages=3, restarts=(number,))
+        world.run()
+        check(world, reference)
+        progress = world.machine.board.progress
+        assert progress is not None and (progress.failovers, progress.restores) == (0, 0)
+        assert len(world.nodes) == 3, "no node was rented or given back because of it"
+
+
+def test_the_coordinator_restarted_before_any_event_of_a_failover_changes_nothing() -> None:
+    reference = undisturbed(num_pipelines=1, num_stages=3)
+    boundary = reference.world.num_actions // 2
+    struck = MachineWorld(num_pipelines=1, num_stages=3)
+    struck.run(lose_at(struck, boundary))
+    for number in range(2, struck.num_events):
+        world = MachineWorld(num_pipelines=1, num_stages=3, restarts=(number,))
+        world.run(lose_at(world, boundary))
+        check(world, reference)
+
+
+@pytest.mark.parametrize("boundary", range(5, 60, 6))
+def test_a_noticed_node_leaves_at_a_boundary_and_no_step_runs_twice(boundary: int) -> None:
+    reference = undisturbed(num_pipelines=1, num_stages=3)
+    world = MachineWorld(num_pipelines=1, num_stages=3)
+
+    def strike(worker_id: WorkerId, action: Action) -> bool:
+        if world.world.num_actions == boundary:
+            world.notice(worker_id, 120.0)
+        return False
+
+    world.run(strike)
+    check(world, reference)
+    progress = world.machine.board.progress
+    assert progress is not None
+    assert (progress.steps_rerun, progress.failovers, progress.restores) == (0, 0, 0)

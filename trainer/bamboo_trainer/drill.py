@@ -61,10 +61,6 @@ class DrillExecutor:
     def generation(self) -> int:
         return self._inner.generation
 
-    @property
-    def stopped(self) -> bool:
-        return self._inner.stopped
-
     def adopt(self, plan: Plan) -> None:
         before = self._num_hosted()
         self._inner.adopt(plan)

@@ -88,8 +88,10 @@ class Cloud:
                     text = f"cannot see the cloud: {error.message}; goes on trying"
                     self._tell(Tell(kind=StoryKind.CAPACITY, text=text))
                 troubled = True
+            # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with what it waits for.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self._changed.wait()
 
     async def watch_prices(self) -> None:
         while True:
@@ -217,7 +219,8 @@ class Cloud:
 async def call(function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
     """In a thread. Raises what the function raises; CloudError when it takes too long (it may take effect yet)."""
     try:
-        return await asyncio.wait_for(asyncio.to_thread(function, *arguments, **named), CALL_TIMEOUT_S)
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            return await asyncio.to_thread(function, *arguments, **named)
     except TimeoutError as error:
         name = getattr(function, "__name__", "the call")
         raise CloudError(f"the cloud did not answer {name} within {CALL_TIMEOUT_S:.0f} s") from error

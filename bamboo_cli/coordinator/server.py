@@ -81,6 +81,7 @@ class AgentServer:
         self._links: dict[NodeId, Link] = {}
         self._waiting: set[Link] = set()
         self._told: set[tuple[str, str]] = set()
+        self._stopping = False
         self._server: Server | None = None
 
     async def start(self, address: str, port: int) -> int:
@@ -105,6 +106,7 @@ class AgentServer:
 
     async def stop(self) -> None:
         """Agents keep what they have to say and come back to the next coordinator."""
+        self._stopping = True  # nobody would decide on a link that joins now
         if self._server is not None:
             for link in tuple(self._waiting):
                 link.close()
@@ -142,7 +144,7 @@ class AgentServer:
     async def _serve(self, connection: ServerConnection) -> None:
         with suppress(ConnectionClosed):
             join = await self._introduced(connection)
-            if join is not None:
+            if join is not None and not self._stopping:
                 await self._serve_link(connection, Link(connection, join))
 
     async def _serve_link(self, connection: ServerConnection, link: Link) -> None:
@@ -161,7 +163,8 @@ class AgentServer:
 
     async def _introduced(self, connection: ServerConnection) -> Join | None:
         try:
-            first = decode_from_agent(await asyncio.wait_for(connection.recv(), JOIN_DEADLINE_S))
+            async with asyncio.timeout(JOIN_DEADLINE_S):
+                first = decode_from_agent(await connection.recv())
         except (ValueError, TimeoutError) as error:
             await self._turn_away(connection, f"no Join came ({_short(error)})")
             return None

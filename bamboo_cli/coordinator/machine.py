@@ -28,7 +28,7 @@ from bamboo_trainer.control import (
 )
 from pydantic import TypeAdapter
 
-from bamboo_cli.coordinator import checkpoints, fleet, links, losses, plans, progress, requests, runs, workers
+from bamboo_cli.coordinator import checkpoints, fleet, links, losses, plans, progress, reports, requests, runs, workers
 from bamboo_cli.coordinator.board import Board, Pulse
 from bamboo_cli.coordinator.entities import Entity, Node, decode_row, encode_row
 from bamboo_cli.coordinator.events import (
@@ -169,7 +169,7 @@ class Machine:
             case Prepared():
                 workers.prepared(board, node, message)
             case Adopted():
-                runs.adopted(board, worker_id, message)
+                reports.adopted(board, worker_id, message)
             case StepCommitted():
                 progress.step_committed(board, message)
             case Stopped():
@@ -189,13 +189,13 @@ class Machine:
             case CheckpointFailed():
                 self._checkpoint_failed(checkpoints.layer_failed(board, message), message.detail)
             case DigestMismatch():
-                runs.digest_mismatch(board, worker_id, message)
+                reports.digest_mismatch(board, worker_id, message)
             case RunComplete():
-                runs.run_complete(board, worker_id, message)
+                reports.run_complete(board, worker_id, message)
             case ModelWritten():
-                runs.model_written(board, worker_id, message)
+                reports.model_written(board, worker_id, message)
             case WorkerFailed():
-                runs.worker_failed(board, worker_id, message)
+                reports.worker_failed(board, worker_id, message)
 
     def _checkpoint_failed(self, was_last: bool, detail: str) -> None:
         if was_last:

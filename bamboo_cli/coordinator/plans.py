@@ -1,17 +1,16 @@
-"""From one plan to the next: stopping the members, failing over, and the plan for a boundary. docs/architecture.md."""
+"""Plans in force: stopping their members, failing over, telling the members. docs/coordinator.md."""
 
 from dataclasses import replace
 
 from bamboo_trainer.control import Adopt, Stopped
-from bamboo_trainer.plan import Plan, StepSummary, WorkerId
-from bamboo_trainer.reconfigure import Candidate, Shape, Wanted, choose_shape, plan_boundary
-from bamboo_trainer.redundancy import fail_over, is_fully_shadowed
+from bamboo_trainer.plan import Plan, WorkerId
+from bamboo_trainer.redundancy import fail_over
 
-from bamboo_cli.coordinator import checkpoints, links, progress
+from bamboo_cli.coordinator import links, progress
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Pause, Run, Stop
 from bamboo_cli.coordinator.events import StoryKind
-from bamboo_cli.coordinator.states import WANTED, NodeState, PauseKind, RunState, WorkerState
+from bamboo_cli.coordinator.states import PauseKind, RunState
 
 # --- stopping ---------------------------------------------------------------------------------------------------
 
@@ -82,7 +81,7 @@ def try_fail_over(board: Board, lost: list[WorkerId]) -> bool:
     if struck and board.progress is not None:
         board.progress = replace(board.progress, failovers=board.progress.failovers + 1)
         progress.disturbed(board)
-    _put_in_force(board, replace(run, plan=plan, adopted=(), complete=()), extra=lost)
+    put_in_force(board, replace(run, plan=plan, adopted=(), complete=()), extra=lost)
     board.tell(StoryKind.FAILOVER if struck else StoryKind.RUN, plan.reason, generation=plan.generation)
     return True
 
@@ -100,235 +99,10 @@ def _without_distrusted(plan: Plan, run: Run) -> Plan:
     return replace(plan, pipelines=tuple(pipelines))
 
 
-def _put_in_force(board: Board, run: Run, extra: list[WorkerId]) -> None:
+def put_in_force(board: Board, run: Run, extra: list[WorkerId]) -> None:
     """Tell the members, and those that were members and live on."""
     assert run.plan is not None
     members = run.plan.worker_ids()
     board.run = replace(run, broken=tuple(b for b in run.broken if b.reporter in members and b.peer in members))
     for worker_id in dict.fromkeys((*members, *extra)):
         board.tell_worker(worker_id, Adopt(plan=run.plan))
-
-
-# --- the next boundary plan: whether, from which step, over whom -----------------------------------------------------
-
-
-def wanted_of(run: Run) -> Wanted:
-    return Wanted(
-        num_pipelines=run.spec.num_pipelines,
-        num_stages=run.spec.num_stages,
-        mode=run.spec.mode,
-        num_microbatches=run.spec.training.num_microbatches,
-        costs_s=tuple(cost.forward_s + cost.backward_s for cost in run.costs),
-        parameter_bytes=tuple(cost.parameter_bytes for cost in run.costs),
-    )
-
-
-def why_change(board: Board) -> tuple[str, float] | None:
-    """Why a boundary plan would be better than the one in force, and how long that may wait, in seconds."""
-    run = board.run
-    assert run is not None and run.plan is not None
-    staying = board.staying(WorkerState.PREPARED)
-    if len(staying) < max(1, run.spec.min_nodes):
-        return None
-    wanted = wanted_of(run)
-    shape = choose_shape(len(staying), wanted)
-    urgent_s = board.config.patience_s if _would_thin_out(board, shape) else board.config.settle_s
-    leaving = sorted(
-        n.node_id for n in board.nodes.values() if n.leaving and n.worker and _works(run, n.worker.worker_id)
-    )
-    if leaving:
-        return f"{', '.join(leaving)} is leaving", urgent_s
-    if run.distrusted:
-        copies = ", ".join(f"layer {d.layer} on {d.worker_id}" for d in run.distrusted)
-        return f"copies that differ from their owners': {copies}", board.config.settle_s
-    num_hosts = len({stage.host for stage in run.plan.stages()})
-    if wanted.is_redundant and len(staying) >= 2 and not is_fully_shadowed(run.plan):
-        return "a stage has no shadow", urgent_s
-    if shape.num_hosts > num_hosts:
-        return f"{len(staying)} nodes can host more", board.config.gather_s if is_anybody_coming(board) else 0.0
-    return None
-
-
-def _works(run: Run, worker_id: WorkerId) -> bool:
-    assert run.plan is not None
-    return bool(run.plan.layers_of(worker_id))
-
-
-def _would_thin_out(board: Board, shape: Shape) -> bool:
-    """Fewer pipelines change the bits of the sums. While other nodes are coming that can wait: with redundancy and
-    another pipeline, no single loss costs a step meanwhile."""
-    run = board.run
-    assert run is not None
-    if run.plan is None or shape.num_pipelines >= run.plan.num_pipelines:
-        return False
-    return wanted_of(run).is_redundant and is_anybody_coming(board)
-
-
-def is_anybody_coming(board: Board) -> bool:
-    """A node that is about to be rented, boots, or has a worker on its way to be prepared."""
-    if board.config.replace and sum(n.state in WANTED for n in board.nodes.values()) < board.config.num_nodes:
-        return True
-    for node in board.nodes.values():
-        if node.leaving:
-            continue
-        if node.state in (NodeState.INTENDED, NodeState.BOOTING):
-            return True
-        if node.state in (NodeState.JOINED, NodeState.STANDBY, NodeState.ACTIVE) and (
-            node.worker is None or node.worker.state is not WorkerState.PREPARED
-        ):
-            return True
-    return False
-
-
-def may_plan(board: Board) -> bool:
-    """Enough nodes; and none on their way that would keep the number of pipelines."""
-    run = board.run
-    assert run is not None
-    usable = len(_usable(board))
-    if usable < max(1, run.spec.min_nodes):
-        return False
-    stood_still_s = board.now - (run.pause.since if run.pause else run.since)
-    return stood_still_s >= board.config.patience_s or not _would_thin_out(board, choose_shape(usable, wanted_of(run)))
-
-
-def _usable(board: Board) -> list[WorkerId]:
-    """Prepared workers that get a stage: those that stay, or, when they are too few, those that are leaving as well."""
-    run = board.run
-    assert run is not None
-    staying = [n.worker.worker_id for n in board.staying(WorkerState.PREPARED) if n.worker]
-    if len(staying) >= max(1, run.spec.min_nodes):
-        return staying
-    return [n.worker.worker_id for n in board.in_order() if n.worker and n.worker.state is WorkerState.PREPARED]
-
-
-def _candidates(board: Board, base: int) -> tuple[Candidate, ...]:
-    """All prepared workers, with the layers that they hold as they are after step ``base``."""
-    usable = _usable(board)
-    found = []
-    for node in board.in_order():
-        worker = node.worker
-        if worker is None or worker.state is not WorkerState.PREPARED:
-            continue
-        found.append(
-            Candidate(
-                worker_id=worker.worker_id,
-                node_id=node.node_id,
-                zone=node.zone,
-                address=worker.address,
-                port=worker.port,
-                layers=_held(board, worker.worker_id, base),
-                leaving=worker.worker_id not in usable,
-            )
-        )
-    return tuple(found)
-
-
-def _held(board: Board, worker_id: WorkerId, base: int) -> frozenset[int]:
-    run = board.run
-    assert run is not None
-    for stop in run.pause.stops if run.pause else ():
-        said = stop.stopped
-        if stop.worker_id != worker_id:
-            continue
-        rolls = said.held_step == base and said.committed_step == base - 1 and _summary(board, base) is not None
-        if said.committed_step == base or rolls:
-            bad = {d.layer for d in run.distrusted if d.worker_id == worker_id}
-            held = frozenset(said.layers) - bad
-            # layers kept only to hand them over do not move with the step
-            return held & frozenset(run.plan.layers_of(worker_id)) if rolls and run.plan else held
-    return frozenset()
-
-
-def _summary(board: Board, step: int) -> StepSummary | None:
-    """What step ``step`` left behind, from whoever knows."""
-    run, known = board.run, board.progress
-    assert run is not None and known is not None
-    told = [stop.stopped.summary for stop in (run.pause.stops if run.pause else ())]
-    return next((s for s in (*told, known.summary) if s is not None and s.step == step), None)
-
-
-def choose_base(board: Board) -> int:
-    """The newest step after which the run can go on: one whose every layer has a live holder, else the checkpoint's."""
-    run, known = board.run, board.progress
-    assert run is not None and known is not None
-    newest = checkpoints.newest(board)
-    checkpoint = -1 if newest is None else newest
-    told = {s.stopped.committed_step for s in (run.pause.stops if run.pause else ()) if board.is_live(s.worker_id)}
-    for base in sorted({known.committed_step, *told}, reverse=True):
-        if base <= checkpoint:
-            break
-        held = frozenset[int]().union(*(c.layers for c in _candidates(board, base)))
-        if len(held) == len(run.costs):
-            return base
-    return checkpoint
-
-
-def plan_next(board: Board) -> None:
-    """A boundary plan over whoever is prepared, from live layers where there are, else from the checkpoint."""
-    run, known = board.run, board.progress
-    assert run is not None and known is not None
-    base = choose_base(board)
-    told = _summary(board, base)
-    if base > known.committed_step and run.plan is not None:
-        progress.count(board, base, told)
-    is_first = run.plan is None
-    lost_steps = known.committed_step - base
-    if lost_steps > 0:
-        progress.go_back(board, base)
-        checkpoints.forget_after(board, base)
-    elif is_first:
-        board.progress = replace(known, committed_step=base)
-    assert board.run is not None
-    plan = _make_plan(board, board.run, base, told)
-    restored = not is_first and base >= 0 and any(fetch.source is None for fetch in plan.fetches)
-    before = board.live_members()
-    run = replace(
-        board.run,
-        plan=plan,
-        base_generation=plan.generation,
-        settled=False,
-        adopted=(),
-        complete=(),
-        pause=None,
-        change_since=None,
-        distrusted=(),
-    )
-    _put_in_force(board, run, extra=before)
-    board.move_run(RunState.ADOPTING)
-    _tell_plan(board, plan, is_first, restored or lost_steps > 0, max(0, lost_steps))
-
-
-def _make_plan(board: Board, run: Run, base: int, told: StepSummary | None) -> Plan:
-    stops = run.pause.stops if run.pause else ()
-    rolls = any(s.stopped.held_step == base and s.stopped.committed_step == base - 1 for s in stops)
-    newest = checkpoints.newest(board)
-    return plan_boundary(
-        generation=board.next_generation(),
-        first_step=base + 1,
-        candidates=_candidates(board, base),
-        wanted=wanted_of(run),
-        checkpoint_step=newest if newest == base else None,
-        roll_forward=told if rolls else None,
-        reason=run.pause.reason if run.pause else "the run begins",
-    )
-
-
-def _tell_plan(board: Board, plan: Plan, is_first: bool, restored: bool, lost_steps: int) -> None:
-    assert board.progress is not None
-    generation, first_step = plan.generation, plan.first_step
-    text = f"plan {generation} from step {first_step}: {plan.reason}"
-    if is_first:
-        board.tell(StoryKind.RUN, text, generation=generation, step=first_step)
-        return
-    if restored:
-        board.progress = replace(board.progress, restores=board.progress.restores + 1)
-        source = "the seed" if plan.checkpoint_step is None else f"the checkpoint of step {plan.checkpoint_step}"
-        text = f"restored from {source}, {_steps(lost_steps)} run again; {text}"
-    else:
-        board.progress = replace(board.progress, reconfigurations=board.progress.reconfigurations + 1)
-    kind = StoryKind.RESTORE if restored else StoryKind.RECONFIGURATION
-    board.tell(kind, text, generation=generation, step=first_step, steps_rerun=lost_steps)
-
-
-def _steps(count: int) -> str:
-    return "1 step is" if count == 1 else f"{count} steps are"

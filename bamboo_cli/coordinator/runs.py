@@ -2,15 +2,14 @@
 
 from dataclasses import replace
 
-from bamboo_trainer.control import Adopted, DigestMismatch, Fault, ModelWritten, RunComplete, WorkerFailed
-from bamboo_trainer.plan import PlanKind, WorkerId
+from bamboo_trainer.plan import WorkerId
 
-from bamboo_cli.coordinator import checkpoints, links, losses, plans, progress, workers
+from bamboo_cli.coordinator import boundary, checkpoints, links, losses, plans, progress, workers
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import Distrusted, Progress, Run
+from bamboo_cli.coordinator.entities import Progress, Run
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.settings import RunSpec
-from bamboo_cli.coordinator.states import UNDER_PLAN, RunReason, RunState, WorkerState
+from bamboo_cli.coordinator.states import RunReason, RunState, WorkerState
 
 STUCK_LEASES = 3
 """Leases that a member may take to stop before sterner means are used."""
@@ -18,13 +17,6 @@ STUCK_STEPS = 20
 """Usual steps that all members may take to agree on a boundary."""
 MIN_QUIESCE_PATIENCE_S = 60.0
 """The first step may be slow, and it is not yet known what is usual."""
-
-_FAULTS = {
-    Fault.RECIPE: RunReason.RECIPE,
-    Fault.LOSS_NOT_FINITE: RunReason.LOSS_NOT_FINITE,
-    Fault.CHECKPOINT_UNREADABLE: RunReason.CHECKPOINT_UNREADABLE,
-    Fault.BUG: RunReason.BUG,
-}
 
 
 def begin(board: Board, spec: RunSpec) -> None:
@@ -52,6 +44,11 @@ def end(board: Board, state: RunState, reason: RunReason, detail: str) -> None:
         board.run, reason=reason, detail=detail, ended_at=board.now, pause=None, change_since=None, broken=()
     )
     workers.stop_all(board, f"run {board.run.run_id} is {state}")
+
+
+def fail(board: Board, reason: RunReason, detail: str) -> None:
+    if board.active_run is not None:
+        end(board, RunState.FAILED, reason, detail)
 
 
 # --- what follows from what is so -----------------------------------------------------------------------------------
@@ -86,7 +83,7 @@ def _is_enough(board: Board, run: Run, num_ready: int) -> bool:
     if num_ready >= wanted:
         return True
     patient = board.now - run.started_at < board.config.patience_s
-    return num_ready >= max(1, run.spec.min_nodes) and not (patient and plans.is_anybody_coming(board))
+    return num_ready >= max(1, run.spec.min_nodes) and not (patient and boundary.is_anybody_coming(board))
 
 
 def _profiling(board: Board, run: Run) -> None:
@@ -144,7 +141,7 @@ def _running(board: Board, run: Run) -> None:
 
 
 def _change_in_time(board: Board, run: Run) -> None:
-    change = plans.why_change(board)
+    change = boundary.why_change(board)
     if change is None:
         if run.change_since is not None:
             board.run = replace(run, change_since=None)
@@ -203,15 +200,15 @@ def _all_stopped(board: Board, run: Run) -> None:
 def _waiting(board: Board, run: Run) -> None:
     if run.stop_requested:
         end(board, RunState.STOPPED, RunReason.REQUESTED, "as requested, while it waited for nodes")
-    elif plans.may_plan(board) and not _marker_is_due(board):
-        plans.plan_next(board)
+    elif boundary.may_plan(board) and not _marker_is_due(board):
+        boundary.plan_next(board)
 
 
 def _plan_or_wait(board: Board, run: Run) -> None:
     if _marker_is_due(board):
         return
-    if plans.may_plan(board):
-        plans.plan_next(board)
+    if boundary.may_plan(board):
+        boundary.plan_next(board)
         return
     board.move_run(RunState.WAITING)
     num_prepared = len(board.staying(WorkerState.PREPARED))
@@ -270,77 +267,3 @@ def _names(lost: list[WorkerId]) -> str:
 def _is_complete(board: Board, run: Run) -> bool:
     assert board.progress is not None
     return bool(run.complete) or board.progress.committed_step >= run.spec.training.num_steps - 1
-
-
-# --- what workers say -----------------------------------------------------------------------------------------------
-
-
-def adopted(board: Board, worker_id: WorkerId, message: Adopted) -> None:
-    run = board.active_run
-    if run is None or run.plan is None or message.generation != run.plan.generation:
-        progress.stale(board)
-    elif worker_id in run.plan.worker_ids() and worker_id not in run.adopted:
-        board.run = replace(run, adopted=(*run.adopted, worker_id))
-
-
-def run_complete(board: Board, worker_id: WorkerId, message: RunComplete) -> None:
-    run = board.active_run
-    if run is None or run.plan is None or message.generation < run.base_generation:
-        progress.stale(board)
-    elif worker_id in run.plan.worker_ids() and worker_id not in run.complete:
-        board.run = replace(run, complete=(*run.complete, worker_id))
-
-
-def digest_mismatch(board: Board, worker_id: WorkerId, message: DigestMismatch) -> None:
-    run = board.active_run
-    if run is None or run.plan is None or message.generation < run.base_generation:
-        progress.stale(board)
-        return
-    copy = Distrusted(worker_id=worker_id, layer=message.layer)
-    if copy not in run.distrusted:
-        board.run = replace(run, distrusted=(*run.distrusted, copy))
-        text = f"the copy of layer {message.layer} on {worker_id} differs from its owner's after step {message.step}"
-        board.tell(StoryKind.DIGEST, text, step=message.step, layer=message.layer)
-
-
-def model_written(board: Board, worker_id: WorkerId, message: ModelWritten) -> None:
-    run = board.active_run
-    if run is None or run.state is not RunState.FINISHING or worker_id != run.model_writer:
-        return
-    last = run.spec.training.num_steps - 1
-    if board.progress is not None and board.progress.committed_step < last:
-        progress.count(board, last, None)  # nobody lived to tell
-    board.run = replace(
-        run, model_url=message.url, num_parameters=message.num_parameters, weights_sha256=message.weights_sha256
-    )
-    end(board, RunState.DONE, RunReason.NONE, "")
-
-
-def worker_failed(board: Board, worker_id: WorkerId, message: WorkerFailed) -> None:
-    """Nothing that another try would mend ends the run; but an unreadable checkpoint sends it to an older one."""
-    run = board.active_run
-    if run is None:
-        return
-    plan = run.plan
-    at_restore = (
-        message.fault == Fault.CHECKPOINT_UNREADABLE
-        and plan is not None
-        and plan.kind is PlanKind.BOUNDARY
-        and plan.checkpoint_step is not None
-        and run.model_writer is None
-    )
-    if not at_restore:
-        fail(board, _FAULTS[message.fault], f"{worker_id}: {message.detail}")
-        return
-    assert plan is not None and plan.checkpoint_step is not None and board.checkpoints is not None
-    if plan.checkpoint_step not in board.checkpoints.complete:
-        return  # another member has said so already
-    checkpoints.unreadable(board, plan.checkpoint_step)
-    board.tell(StoryKind.CHECKPOINT, f"{worker_id}: {message.detail}", step=plan.checkpoint_step)
-    if run.state in UNDER_PLAN and run.state is not RunState.HALTING:
-        plans.halt(board, f"the checkpoint of step {plan.checkpoint_step} cannot be read")
-
-
-def fail(board: Board, reason: RunReason, detail: str) -> None:
-    if board.active_run is not None:
-        end(board, RunState.FAILED, reason, detail)

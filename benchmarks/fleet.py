@@ -6,6 +6,7 @@ import select
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -183,6 +184,32 @@ def fleet(num_workers: int, environment: dict[str, str] | None = None) -> Iterat
         yield workers
     finally:
         workers.close()
+
+
+def step_seconds(case: dict[str, Any], num_steps: int, num_microbatches: int, mode: Mode) -> tuple[list[float], Plan]:
+    """Seconds of each step of one pipeline, nobody lost. ``case``: recipe, recipe_options, stages, microbatch_size."""
+    with tempfile.TemporaryDirectory() as folder, fleet(case["stages"]) as workers:
+        spec = control.TrainingSpec(
+            run_id="benchmark",
+            recipe=case["recipe"],
+            recipe_options=case["recipe_options"],
+            num_steps=num_steps,
+            num_microbatches=num_microbatches,
+            microbatch_size=case["microbatch_size"],
+            seed=0,
+            checkpoint_url=folder,
+            checkpoint_every=10**9,
+            digest_every=0,
+        )
+        plan = workers.plan(spec, workers.prepare(spec), 1, case["stages"], mode)
+        workers.adopt(plan)
+        seconds = []
+        for _, _, message in workers.hear():
+            if isinstance(message, control.StepCommitted):
+                seconds.append(message.step_s)
+                if len(seconds) == num_steps:
+                    break
+    return seconds, plan
 
 
 def claim(name: str, value: float, limit: float, *, at_most: bool = True) -> dict[str, Any]:

@@ -13,14 +13,12 @@ import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from bamboo_trainer import control
 from bamboo_trainer.plan import Mode
 
-from benchmarks.fleet import claim, finish, fleet
+from benchmarks.fleet import claim, finish, step_seconds
 
 PLAIN_GPT = str(Path(__file__).with_name("plain_gpt.py"))
 WARM_UP = 3
@@ -45,27 +43,7 @@ NUM_MICROBATCHES = 8
 
 def ours(case: dict[str, Any], num_steps: int) -> tuple[list[float], list[tuple[int, int]]]:
     """Seconds of each step, and the cut that both engines use."""
-    with tempfile.TemporaryDirectory() as folder, fleet(case["stages"]) as workers:
-        spec = control.TrainingSpec(
-            run_id="benchmark",
-            recipe=case["recipe"],
-            recipe_options=case["recipe_options"],
-            num_steps=num_steps,
-            num_microbatches=NUM_MICROBATCHES,
-            microbatch_size=case["microbatch_size"],
-            seed=0,
-            checkpoint_url=folder,
-            checkpoint_every=10**9,
-            digest_every=0,
-        )
-        plan = workers.plan(spec, workers.prepare(spec), 1, case["stages"], Mode.OFF)
-        workers.adopt(plan)
-        seconds = []
-        for _, _, message in workers.hear():
-            if isinstance(message, control.StepCommitted):
-                seconds.append(message.step_s)
-                if len(seconds) == num_steps:
-                    break
+    seconds, plan = step_seconds(case, num_steps, NUM_MICROBATCHES, Mode.OFF)
     return seconds[WARM_UP:], [(s.first_layer, s.end_layer) for s in plan.pipelines[0].stages]
 
 

@@ -16,46 +16,61 @@ from bamboo_trainer.recipe import load_recipe
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
 
+class PeerStage:
+    """One stage. The process group must be there; ``job`` has recipe, recipe_options, cut and batch sizes."""
+
+    def __init__(self, job: dict[str, Any], rank: int) -> None:
+        torch.set_num_threads(1)
+        self.rank, self.size = rank, len(job["cut"])
+        self._num_microbatches, self._microbatch_size = job["num_microbatches"], job["microbatch_size"]
+        self._recipe = load_recipe(job["recipe"], job["recipe_options"])
+        first, end = job["cut"][rank]
+        self.module = torch.nn.Sequential(*[factory.build() for factory in self._recipe.layers[first:end]])
+        self.optimizer = self._recipe.optimizer(list(self.module.parameters()))
+        stage = PipelineStage(self.module, rank, self.size, torch.device("cpu"))
+        self._schedule = Schedule1F1B(stage, n_microbatches=self._num_microbatches, loss_fn=self._recipe.loss)
+
+    def step(self, step: int) -> None:
+        """Returns when every stage has applied its optimizer, as with a commit."""
+        ends = self.rank in (0, self.size - 1)
+        inputs, targets = self._batch(step) if ends else (None, None)
+        self.optimizer.zero_grad()
+        if self.rank == 0:
+            self._schedule.step(inputs)
+        elif self.rank == self.size - 1:
+            self._schedule.step(target=targets)
+        else:
+            self._schedule.step()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._recipe.learning_rate(step)
+        self.optimizer.step()
+        if self.size > 1:
+            dist.barrier()
+
+    def _batch(self, step: int) -> tuple[Any, Any]:
+        ids = [
+            i
+            for m in range(self._num_microbatches)
+            for i in sample_ids(
+                seed=0,
+                step=step,
+                microbatch=m,
+                num_microbatches=self._num_microbatches,
+                microbatch_size=self._microbatch_size,
+                num_samples=len(self._recipe.dataset),
+            )
+        ]
+        return self._recipe.dataset.batch(ids)
+
+
 def main(job: dict[str, Any], rank: int) -> None:
-    torch.set_num_threads(1)
-    size, num_microbatches = len(job["cut"]), job["num_microbatches"]
+    size = len(job["cut"])
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{job['port']}", rank=rank, world_size=size)
-    recipe = load_recipe(job["recipe"], job["recipe_options"])
-    first, end = job["cut"][rank]
-    module = torch.nn.Sequential(*[factory.build() for factory in recipe.layers[first:end]])
-    stage = PipelineStage(module, rank, size, torch.device("cpu"))
-    schedule = Schedule1F1B(stage, n_microbatches=num_microbatches, loss_fn=recipe.loss)
-    optimizer = recipe.optimizer(list(module.parameters()))
+    stage = PeerStage(job, rank)
     seconds = []
     for step in range(job["num_steps"]):
         started = time.perf_counter()
-        if rank in (0, size - 1):
-            ids = [
-                i
-                for m in range(num_microbatches)
-                for i in sample_ids(
-                    seed=0,
-                    step=step,
-                    microbatch=m,
-                    num_microbatches=num_microbatches,
-                    microbatch_size=job["microbatch_size"],
-                    num_samples=len(recipe.dataset),
-                )
-            ]
-            inputs, targets = recipe.dataset.batch(ids)
-        optimizer.zero_grad()
-        if rank == 0:
-            schedule.step(inputs)
-        elif rank == size - 1:
-            schedule.step(target=targets)
-        else:
-            schedule.step()
-        for group in optimizer.param_groups:
-            group["lr"] = recipe.learning_rate(step)
-        optimizer.step()
-        if size > 1:
-            # a step ends when every stage has ended it, as with a commit
-            dist.barrier()
+        stage.step(step)
         seconds.append(time.perf_counter() - started)
     if rank == 0:
         print(json.dumps(seconds))

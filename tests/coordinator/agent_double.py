@@ -88,16 +88,18 @@ class AgentDouble:
         """Until it is told to leave; a lost link is made again for ever."""
         url = f"ws://{self.config.coordinator_address}:{self.config.coordinator_port}/agent"
         headers = {"Authorization": f"Bearer {self.config.secret}"}
-        while not self.over:
-            with suppress(OSError, WebSocketException):
-                async with connect(url, additional_headers=headers) as link:
-                    await link.send(encode(self._join()).decode())
-                    async for text in link:
-                        await self._heed(link, decode_to_agent(text))
-            self.link = None
-            await asyncio.sleep(RETRY_S)
-        for task in self.tasks:
-            task.cancel()
+        try:
+            while not self.over:
+                with suppress(OSError, WebSocketException):
+                    async with connect(url, additional_headers=headers) as link:
+                        await link.send(encode(self._join()).decode())
+                        async for text in link:
+                            await self._heed(link, decode_to_agent(text))
+                self.link = None
+                await asyncio.sleep(RETRY_S)
+        finally:
+            for task in self.tasks:
+                task.cancel()
 
     def _join(self) -> Join:
         return Join(
@@ -164,7 +166,7 @@ class AgentDouble:
     async def _beat(self, link: ClientConnection, beat_s: float) -> None:
         with suppress(ConnectionClosed):
             while True:
-                await link.send(encode(Beat(silence_s={worker_id: 0.0 for worker_id in self.workers})).decode())
+                await link.send(encode(Beat(silence_s=dict.fromkeys(self.workers, 0.0))).decode())
                 await asyncio.sleep(beat_s)
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:

@@ -220,6 +220,27 @@ def test_training_goes_on_while_the_coordinator_is_away(cluster: Cluster) -> Non
     assert len(reader.read_steps(cluster.path, run_id)) == 60
 
 
+@pytest.mark.skipif(not hasattr(psutil.Process, "rlimit"), reason="a file size limit stands in for the full disk")
+def test_a_full_disk_holds_the_coordinator_up_and_loses_nothing(cluster: Cluster) -> None:
+    coordinator = psutil.Process(cluster.start())
+    cluster.await_nodes()
+    run_id = cluster.train(steps=200)
+    wait_until(lambda: cluster.run.committed_steps > 5, "some steps")
+    record = cluster.folder / "checkpoints" / run_id / "committed"
+
+    coordinator.rlimit(psutil.RLIMIT_FSIZE, (0, -1))
+    full_at = len(record.read_text())
+    wait_until(lambda: len(record.read_text()) > full_at + 60, "training to go on")
+    assert cluster.run.committed_steps < full_at + 60, "it was not full"
+    coordinator.rlimit(psutil.RLIMIT_FSIZE, (-1, -1))
+    run = cluster.await_end()
+
+    assert (run.state, run.committed_steps, run.num_samples, run.steps_rerun) == ("done", 200, 800, 0)
+    assert len(reader.read_steps(cluster.path, run_id)) == 200
+    assert any("the state file could not be written for" in line for line in cluster.story)
+    assert not any("lost" in line for line in cluster.story)
+
+
 def test_asked_to_end_it_ends_in_good_order_and_the_nodes_stay(cluster: Cluster) -> None:
     cluster.start()
     cluster.await_nodes()

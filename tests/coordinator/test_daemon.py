@@ -29,6 +29,7 @@ from bamboo_cli.coordinator.reader import ClusterStatus, RunStatus
 from bamboo_cli.coordinator.store import RequestKind, RequestState
 from bamboo_cli.errors import StateError
 from bamboo_cli.providers.choose import provider_of_cloud
+from bamboo_cli.providers.local_cloud import processes
 from tests.coordinator.waiting import wait_until
 
 DOUBLE = Path(__file__).with_name("training_double.py")
@@ -90,6 +91,10 @@ class Cluster:
     def await_end(self) -> RunStatus:
         wait_until(lambda: self.run.ended_at is not None, "the end of the run")
         return self.run
+
+    def freeze(self, instance_id: str) -> None:
+        for process in processes.marked(processes.INSTANCE_VARIABLE, instance_id):
+            process.suspend()
 
     def left_behind(self) -> tuple[str, ...]:
         return provider_of_cloud("local").left_behind(self.status.cluster_id)
@@ -323,6 +328,7 @@ def test_what_an_agent_says_twice_because_the_coordinator_died_is_handled_once(c
     cluster.await_nodes()
     secret, port = cluster.secret_and_port()
     node = cluster.status.nodes[0]
+    cluster.freeze(str(node.instance_id))  # or its own agent would want its link back
     join = Join(
         protocol_version=PROTOCOL_VERSION,
         node_id=NodeId(node.node_id),

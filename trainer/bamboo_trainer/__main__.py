@@ -16,6 +16,7 @@ from bamboo_trainer.drill import DrillExecutor, strike
 from bamboo_trainer.executor import Executor, Report, Send
 from bamboo_trainer.loop import ExecutorLike, Inbox, WorkerLoop
 from bamboo_trainer.plan import NodeId, WorkerId
+from bamboo_trainer.torch_compute import warm_up
 from bamboo_trainer.transport import SocketTransport
 
 log = logging.getLogger("bamboo.worker")
@@ -71,6 +72,7 @@ def main() -> int:
     beat_s = float(environment.get("BAMBOO_BEAT_S", "1"))
     threading.Thread(target=channel.listen, args=(inbox,), name="agent", daemon=True).start()
     threading.Thread(target=channel.beat, args=(beat_s,), name="beat", daemon=True).start()
+    warm_up()
     channel.say(control.WorkerReady(address=transport.address, port=transport.port, pid=os.getpid()))
     log.info("worker %s listens on %s:%d", worker_id, transport.address, transport.port)
     try:

@@ -138,7 +138,10 @@ def _put_aside(path: Path) -> None:
 
 
 def ensure_coordinator(cluster_dir: Path) -> bool:
-    """Start the coordinator unless it runs. True: it had to be started. Raises StateError with its log's end."""
+    """Start the coordinator unless it runs. True: it had to be started.
+
+    Raises StateError with the end of its log.
+    """
     from bamboo_cli.coordinator import daemon, lock
 
     if lock.is_locked(cluster_dir):
@@ -148,13 +151,15 @@ def ensure_coordinator(cluster_dir: Path) -> bool:
 
 
 def ask(path: Path, kind: "RequestKind", payload: dict[str, Any], *, what: str) -> str:
-    """Make a request of the coordinator and wait for its answer; returns the outcome.
+    """Make a request of the coordinator and wait for its answer; returns the outcome. One that died is started again.
 
     Raises RefusedError with the coordinator's reason, StateError when no coordinator answers.
     """
     from bamboo_cli.coordinator.lock import is_locked
     from bamboo_cli.coordinator.store import RequestState, make_request, request_outcome
 
+    if ensure_coordinator(path.parent):
+        output.note("the coordinator was not running; it was started again")
     request_id = make_request(path, kind, payload)
     deadline = time.monotonic() + ANSWER_DEADLINE_S
     with output.waiting(what) as saw:
@@ -167,8 +172,8 @@ def ask(path: Path, kind: "RequestKind", payload: dict[str, Any], *, what: str) 
                 return answer.outcome
             if not alive:
                 raise StateError(
-                    "the coordinator is not running, so nobody answered",
-                    next_step=f"`bamboo up JOB` starts it again; its log is {path.parent / 'coordinator.log'}.",
+                    "the coordinator ended before it answered",
+                    next_step=f"See {path.parent / 'coordinator.log'}; the next command starts it again.",
                 )
             saw("")
             time.sleep(POLL_S)

@@ -14,6 +14,7 @@ from bamboo_cli.providers.choose import provider_of_cloud
 SWEEP_DEADLINE_S = 120.0
 END_DEADLINE_S = 30.0
 POLL_S = 0.2
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +53,24 @@ def bring_down(cluster_dir: Path) -> Down:
 
 
 def _ask_coordinator(cluster_dir: Path) -> str:
+    """One that dies meanwhile is started again: only it can close the books. Raises BambooError."""
+    from bamboo_cli.coordinator import lock
+
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return _ask_once(cluster_dir)
+        except StateError:
+            if lock.is_locked(cluster_dir):
+                raise
+    return _ask_once(cluster_dir)
+
+
+def _ask_once(cluster_dir: Path) -> str:
     from bamboo_cli.coordinator.store import ClusterState, RequestKind, state_path
 
     path = state_path(cluster_dir)
     if clusters.read_state(path) is ClusterState.CLOSED:
         return "it was down already"
-    clusters.ensure_coordinator(cluster_dir)
     return clusters.ask(path, RequestKind.DOWN, {}, what="all nodes to be given back")
 
 

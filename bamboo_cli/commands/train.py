@@ -19,7 +19,6 @@ def command(
       bamboo train job.yaml
     """
     from bamboo_cli import clusters, output, training
-    from bamboo_cli.coordinator.store import state_path
     from bamboo_cli.job_file import load_job, read_text
     from bamboo_cli.recipe_check import check_recipe
     from bamboo_cli.views.summary import summary as view
@@ -27,9 +26,7 @@ def command(
     loaded = load_job(job, settings or ())
     path = clusters.state_file(cluster or loaded.name)
     check_recipe(loaded)
-    if clusters.ensure_coordinator(path.parent):
-        output.note("the coordinator was not running; it was started again")
-    run_id = training.start_run(state_path(path.parent), loaded, read_text(job))
+    run_id = training.start_run(path, loaded, read_text(job))
     found = training.look_on(path, run_id)
     if json:
         output.json_line(found)

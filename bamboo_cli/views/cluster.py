@@ -34,7 +34,7 @@ def live(cluster: "ClusterStatus", story: Sequence["StoryEvent"], now: float) ->
     parts: list[RenderableType] = [Text(line, style="bold") for line in _headline(cluster, now)[:1]]
     parts += [Text(line) for line in _headline(cluster, now)[1:]]
     if cluster.run is not None:
-        parts.append(ProgressBar(total=cluster.run.num_steps, completed=cluster.run.committed_steps, width=60))
+        parts.append(_bar(cluster.run))
         parts += [Text(line) for line in run_lines(cluster.run)]
     parts += [Text(_money(cluster)), Text(""), nodes_table(cluster, now), Text("")]
     parts += [Text(event_line(event), style="dim", overflow="ellipsis", no_wrap=True) for event in story]
@@ -55,6 +55,13 @@ def nodes_table(cluster: "ClusterStatus", now: float) -> RenderableType:
     if gone:
         parts.append(Text(f"and {gone} that {'is' if gone == 1 else 'are'} gone", style="dim"))
     return Group(*parts)
+
+
+def _bar(run: "RunStatus") -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    bar = ProgressBar(total=run.num_steps, completed=run.committed_steps, width=40)
+    grid.add_row(bar, Text(f"{run.committed_steps / run.num_steps:.0%}"))
+    return grid
 
 
 def present(cluster: "ClusterStatus") -> list["NodeStatus"]:

@@ -8,10 +8,10 @@ Over 300 lines because it is one protocol: what is sent, what is received and wh
 together.
 """
 
-import math
 from collections.abc import Callable
 
 from bamboo_trainer import control
+from bamboo_trainer.commit import differing_copies, is_finite, stop_wanted, summarise
 from bamboo_trainer.compute import Compute, Value
 from bamboo_trainer.frames import Datum, FetchLayer, Frame, Held, LayerHere, SyncState
 from bamboo_trainer.plan import Mode, Plan, PlanKind, StepSummary, WorkerId
@@ -280,23 +280,17 @@ class Executor:
 
     def _commit(self) -> None:
         assert self.plan is not None
-        losses: dict[int, float] = {}
-        norms: dict[int, float] = {}
-        for held in self._now.held.values():
-            losses |= held.losses
-            norms |= held.square_norms
-        summary = StepSummary(
-            step=self.step,
-            losses=tuple(losses[m] for m in range(self.plan.num_microbatches)),
-            square_norms=tuple(norms[unit.index] for unit in self._compute.units),
-        )
-        if not all(map(math.isfinite, (*summary.losses, *summary.square_norms))):
+        held = self._now.held
+        summary = summarise(self.step, held, self.plan, self._compute.units)
+        if not is_finite(summary):
             self.stopped = True
             detail = f"step {self.step}: loss {summary.loss}, squared gradient norm {sum(summary.square_norms)}"
             self._report(control.WorkerFailed(fault="loss_not_finite", step=self.step, detail=detail))
             return
-        self._compare_digests(self.plan)
-        self._finish_step(summary, stop=any(held.stop for held in self._now.held.values()))
+        for layer in differing_copies(self.worker_id, held, self.plan):
+            self._distrusted.add(layer)
+            self._report(control.DigestMismatch(generation=self.generation, step=self.step, layer=layer))
+        self._finish_step(summary, stop=stop_wanted(held))
 
     def _finish_step(self, summary: StepSummary, *, stop: bool) -> None:
         assert self.plan is not None
@@ -333,14 +327,6 @@ class Executor:
             self._compute.save(step, layers)
         if step == self._spec.num_steps - 1:
             self._report(control.RunComplete(generation=self.generation, step=step))
-
-    def _compare_digests(self, plan: Plan) -> None:
-        held = self._now.held
-        for layer, digest in held[self.worker_id].digests.items():
-            owner = plan.stage_of_layer(0, layer).host
-            if held[owner].digests.get(layer, digest) != digest:
-                self._distrusted.add(layer)
-                self._report(control.DigestMismatch(generation=self.generation, step=self.step, layer=layer))
 
     # --- frames and links ----------------------------------------------------------------------------------------
 

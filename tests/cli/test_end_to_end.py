@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+pytestmark = pytest.mark.timeout(300)
+
 JOB = """\
 name: e2e
 recipe: mlp

@@ -43,3 +43,11 @@ def test_every_link_of_the_readme_and_the_index_leads_somewhere() -> None:
         text = (ROOT / page).read_text(encoding="utf-8")
         for target in re.findall(r"\]\(([^)#:]+)\)", text):
             assert ((ROOT / page).parent / target).exists(), f"{page}: {target}"
+
+
+def test_the_index_names_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+
+    assert set(re.findall(r"\]\(([a-z-]+\.md)\)", index)) == {
+        path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md"
+    }

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bamboo_cli import clusters
-from bamboo_cli.errors import BambooError, RunFailedError
+from bamboo_cli import clusters, output
+from bamboo_cli.errors import BambooError, RunFailedError, StateError
 
 if TYPE_CHECKING:
     from bamboo_cli.config import JobConfig
+
+MAX_RESTARTS = 5
+RESTARTS_WINDOW_S = 600.0
 
 
 class DetachedError(BambooError):
@@ -50,6 +53,32 @@ class RunSummary:
         return self.state == "done"
 
 
+class CoordinatorKeeper:
+    """Who looks on also looks after the coordinator: without one a run would never end, and cost for ever."""
+
+    def __init__(self, cluster_dir: Path) -> None:
+        self._cluster_dir = cluster_dir
+        self._starts_at: list[float] = []
+
+    def look(self) -> None:
+        """Start it if it is dead. Raises StateError when it does not start, or has died too often lately."""
+        from bamboo_cli.coordinator.lock import is_locked
+
+        if is_locked(self._cluster_dir) or not clusters.is_up(self._cluster_dir):
+            return
+        now = time.monotonic()
+        self._starts_at = [at for at in self._starts_at if now - at < RESTARTS_WINDOW_S]
+        if len(self._starts_at) >= MAX_RESTARTS:
+            raise StateError(
+                f"the coordinator died again, after it was started {MAX_RESTARTS} times within "
+                f"{RESTARTS_WINDOW_S / 60:.0f} minutes",
+                next_step=f"Its log is {self._cluster_dir / 'coordinator.log'}.",
+            )
+        self._starts_at.append(now)
+        if clusters.ensure_coordinator(self._cluster_dir):
+            output.note("the coordinator had died; it was started again")
+
+
 def start_run(path: Path, job: "JobConfig", job_text: str) -> str:
     """The id of a new run on the cluster of ``path``. Raises RefusedError (another run is on), StateError."""
     from bamboo_cli.coordinator.store import RequestKind
@@ -59,11 +88,15 @@ def start_run(path: Path, job: "JobConfig", job_text: str) -> str:
 
 
 def look_on(path: Path, run_id: str, *, step_lines: int = 1, plain: bool = False) -> RunSummary:
-    """Until the run has ended. Raises DetachedError after Ctrl-C: the run goes on."""
+    """Until the run has ended. A coordinator that dies meanwhile is started again.
+
+    Raises DetachedError after Ctrl-C: the run goes on; StateError when the coordinator cannot be kept alive.
+    """
     from bamboo_cli.watching import watch_run
 
+    keeper = CoordinatorKeeper(path.parent)
     try:
-        watch_run(path, run_id, step_lines=step_lines, plain=plain)
+        watch_run(path, run_id, step_lines=step_lines, plain=plain, between_looks=keeper.look)
     except KeyboardInterrupt:
         name = path.parent.name
         raise DetachedError(

@@ -24,16 +24,23 @@ def watch_cluster(path: Path) -> None:
     _look_on(path, ended=lambda cluster: cluster.state == "closed")
 
 
-def watch_run(path: Path, run_id: str, *, plain: bool = False, step_lines: int = 1) -> "RunStatus":
+def watch_run(
+    path: Path,
+    run_id: str,
+    *,
+    plain: bool = False,
+    step_lines: int = 1,
+    between_looks: Callable[[], None] = lambda: None,
+) -> "RunStatus":
     """Show the run until it has ended; returns how it is then.
 
     A live view on a terminal; else, or with ``plain``, one line an event and one line every ``step_lines`` steps.
     KeyboardInterrupt is the caller's.
     """
     if plain or not output.console().is_terminal:
-        _print_lines(path, run_id, step_lines)
+        _print_lines(path, run_id, step_lines, between_looks)
     else:
-        _look_on(path, ended=lambda cluster: _has_ended(cluster, run_id))
+        _look_on(path, ended=lambda cluster: _has_ended(cluster, run_id), between_looks=between_looks)
     return read_run(path, run_id)
 
 
@@ -58,7 +65,9 @@ def _has_ended(cluster: "ClusterStatus", run_id: str) -> bool:
     return run is not None and (run.run_id != run_id or run.ended_at is not None)
 
 
-def _look_on(path: Path, *, ended: Callable[["ClusterStatus"], bool]) -> None:
+def _look_on(
+    path: Path, *, ended: Callable[["ClusterStatus"], bool], between_looks: Callable[[], None] = lambda: None
+) -> None:
     from bamboo_cli.views.cluster import live
 
     story: deque[StoryEvent] = deque(maxlen=STORY_LINES)
@@ -73,11 +82,12 @@ def _look_on(path: Path, *, ended: Callable[["ClusterStatus"], bool]) -> None:
     with output.screen(picture) as show:
         while not ended(cluster):
             time.sleep(LIVE_POLL_S)
+            between_looks()
             cluster, picture = look()
             show(picture)
 
 
-def _print_lines(path: Path, run_id: str, step_lines: int) -> None:
+def _print_lines(path: Path, run_id: str, step_lines: int, between_looks: Callable[[], None]) -> None:
     """Events and steps as they come, in the order of time; a step that is run again is printed again."""
     last_event, last_step, ended = 0, -1, False
     while True:
@@ -93,6 +103,7 @@ def _print_lines(path: Path, run_id: str, step_lines: int) -> None:
         ended = run.ended_at is not None  # and look once more, for what came in between
         if not ended:
             time.sleep(PLAIN_POLL_S)
+            between_looks()
 
 
 def _print_in_order(story: Sequence["StoryEvent"], steps: Sequence["StepRow"], num_steps: int, step_lines: int) -> None:

@@ -54,12 +54,6 @@ def main() -> int:
     node_id = NodeId(environment["BAMBOO_NODE_ID"])
     channel = AgentChannel(socket.socket(fileno=int(environment["BAMBOO_CONTROL_FD"])))
     inbox: Inbox = SimpleQueue()
-    transport = SocketTransport(
-        worker_id,
-        environment.get("BAMBOO_LISTEN_ADDRESS", "127.0.0.1"),
-        environment.get("BAMBOO_LINK_SECRET", ""),
-        inbox.put,
-    )
 
     def make_executor(
         worker_id: WorkerId, spec: control.TrainingSpec, compute: Compute, send: Send, report: Report
@@ -69,6 +63,13 @@ def main() -> int:
         strike_here = functools.partial(strike, cut=transport.cut)
         return DrillExecutor(node_id, strike_here, worker_id, spec, compute, send, report)
 
+    loop = WorkerLoop(worker_id, inbox, channel.say, make_executor)
+    transport = SocketTransport(
+        worker_id,
+        environment.get("BAMBOO_LISTEN_ADDRESS", "127.0.0.1"),
+        environment.get("BAMBOO_LINK_SECRET", ""),
+        loop.post,
+    )
     beat_s = float(environment.get("BAMBOO_BEAT_S", "1"))
     threading.Thread(target=channel.listen, args=(inbox,), name="agent", daemon=True).start()
     threading.Thread(target=channel.beat, args=(beat_s,), name="beat", daemon=True).start()
@@ -76,7 +77,7 @@ def main() -> int:
     channel.say(control.WorkerReady(address=transport.address, port=transport.port, pid=os.getpid()))
     log.info("worker %s listens on %s:%d", worker_id, transport.address, transport.port)
     try:
-        WorkerLoop(worker_id, inbox, transport, channel.say, make_executor).run()
+        loop.run(transport)
     except Exception as error:  # the edge: a bug is reported, then the process ends
         log.exception("bug")
         channel.say(control.WorkerFailed(fault="bug", detail=f"{type(error).__name__}: {error}"))

@@ -58,27 +58,40 @@ class _Job:
 
 
 class WorkerLoop:
-    """``run`` returns when the agent says ``Exit``."""
+    """``post`` is for the transport, from any thread; ``run`` returns when the agent says ``Exit``."""
 
     def __init__(
         self,
         worker_id: WorkerId,
         inbox: Inbox,
-        transport: Transport,
         report: Report,
         make_executor: MakeExecutor = Executor,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._worker_id = worker_id
         self._inbox = inbox
-        self._transport = transport
+        self._transport: Transport
         self._tell_agent = report
         self._make_executor = make_executor
         self._clock = clock
         self._last_commit_at = clock()
         self._job: _Job | None = None
 
-    def run(self) -> None:
+    def post(self, item: FromPeers) -> None:
+        """Ends of links are told at once, not when the action at hand is done: that may take seconds."""
+        job = self._job
+        match item:
+            case LinkUp(peer) if job:
+                self._tell_agent(control.PeerRestored(generation=job.executor.generation, peer=peer))
+            case LinkDown(peer, detail):
+                log.warning("link to %s ended: %s", peer, detail)
+                if job:
+                    generation = job.executor.generation
+                    self._tell_agent(control.PeerBroken(generation=generation, peer=peer, detail=detail))
+        self._inbox.put(item)
+
+    def run(self, transport: Transport) -> None:
+        self._transport = transport
         while True:
             executor = self._job.executor if self._job else None
             action = executor.next() if executor and self._inbox.empty() else None
@@ -115,15 +128,10 @@ class WorkerLoop:
                 job.executor.halt(item.generation)
             case FrameArrived() if job:
                 job.executor.receive(item.peer, item.frame)
-            case LinkUp():
-                if job:
-                    job.executor.link_up(item.peer)
-                    self._tell_agent(control.PeerRestored(generation=job.executor.generation, peer=item.peer))
-            case LinkDown():
-                log.warning("link to %s ended: %s", item.peer, item.detail)
-                if job:
-                    generation = job.executor.generation
-                    self._tell_agent(control.PeerBroken(generation=generation, peer=item.peer, detail=item.detail))
+            case LinkUp() if job:
+                job.executor.link_up(item.peer)
+            case LinkUp() | LinkDown():
+                pass  # told by ``post``; a link that is made anew makes up for what was lost
             case _:
                 log.warning("%s before a run was prepared: ignored", type(item).__name__)
 

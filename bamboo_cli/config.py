@@ -10,7 +10,11 @@ from typing import Annotated, Any, Literal, Self
 from bamboo_trainer.plan import Mode
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-NAME_PATTERN = r"^[a-z][a-z0-9-]{0,39}$"
+from bamboo_cli.paths import NAME_PATTERN
+
+MAX_NUMBER = 10**9
+"""Of anything that is counted: far beyond use, and well within what the state file can hold."""
+MAX_SEED = 2**63 - 1
 NODE_PATTERN = r"^n[1-9][0-9]*$"
 ACTION_PATTERN = re.compile(r"^(?P<stage>\d+)(?P<kind>F|B|FRC)(?P<microbatch>\d+)$")
 PLACES = ("REDUCE", "COMMIT", "OPTIMIZER", "CHECKPOINT", "TAKEOVER")
@@ -38,9 +42,11 @@ class ZoneConfig(_Section):
     """One zone of the local cloud."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", description="Name of the zone.")
-    spot_usd_per_hour: float = Field(0.30, ge=0, description="What a spot instance costs there, in USD per hour.")
+    spot_usd_per_hour: float = Field(
+        0.30, ge=0, le=MAX_NUMBER, description="What a spot instance costs there, in USD per hour."
+    )
     on_demand_usd_per_hour: float = Field(
-        1.00, ge=0, description="What the same instance would cost on demand, in USD per hour."
+        1.00, ge=0, le=MAX_NUMBER, description="What the same instance would cost on demand, in USD per hour."
     )
     capacity: int = Field(8, ge=0, description="Instances that the zone has at most at a time.")
 
@@ -127,12 +133,14 @@ class JobConfig(_Section):
         "relative to the job file.",
     )
     recipe_options: dict[str, Any] = Field(default_factory=dict, description="Passed to the recipe as they are.")
-    steps: int = Field(ge=1, description="Optimizer updates to make.")
-    global_batch_size: int = Field(ge=1, description="Samples per step, over all pipelines. Never shrinks.")
+    steps: int = Field(ge=1, le=MAX_NUMBER, description="Optimizer updates to make.")
+    global_batch_size: int = Field(
+        ge=1, le=MAX_NUMBER, description="Samples per step, over all pipelines. Never shrinks."
+    )
     microbatch_size: int = Field(
         ge=1, description="Samples that pass through a stage at once; divides the global batch."
     )
-    seed: int = Field(0, ge=0, description="Of initial weights, data order and dropout.")
+    seed: int = Field(0, ge=0, le=MAX_SEED, description="Of initial weights, data order and dropout.")
     pipelines: int = Field(1, ge=1, description="Pipelines side by side (data parallelism).")
     stages: int = Field(2, ge=1, description="Stages that the layers are cut into (pipeline parallelism).")
     nodes: int | None = Field(

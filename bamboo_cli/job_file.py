@@ -125,9 +125,14 @@ def _compose(path: Path) -> yaml.Node | None:
         raise JobFileError(f"{path}:{line}: this is not YAML: {error.problem}") from None
     except yaml.YAMLError as error:
         raise JobFileError(f"{path}: this is not YAML: {error}") from None
+    except RecursionError:
+        raise JobFileError(f"{path}: is nested too deeply") from None
     if root is not None and not isinstance(root, yaml.MappingNode):
         raise JobFileError(f"{path}:{root.start_mark.line + 1}: a job file is a list of `key: value` lines")
-    _refuse_doubles(path, root)
+    try:
+        _refuse_doubles(path, root)
+    except RecursionError:  # an alias inside what it stands for has no end
+        raise JobFileError(f"{path}: is nested too deeply") from None
     return root
 
 
@@ -140,6 +145,8 @@ def _construct(path: Path, root: yaml.Node | None) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise JobFileError(f"{path}:{line}: {error.problem}") from None
+    except ValueError as error:  # a date such as 2026-13-45
+        raise JobFileError(f"{path}: a value cannot be read: {error}") from None
     finally:
         loader.dispose()
     return values
@@ -153,6 +160,8 @@ def _refuse_doubles(path: Path, node: yaml.Node | None) -> None:
         seen: dict[str, int] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise JobFileError(f"{path}:{line}: a key has to be a word, not a list or a section")
             if key.value in seen:
                 raise JobFileError(f"{path}:{line}: {key.value}: already said on line {seen[key.value]}")
             seen[key.value] = line

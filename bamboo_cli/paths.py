@@ -1,9 +1,15 @@
 """Where Bamboo keeps its state on this machine."""
 
 import os
+import re
 from pathlib import Path
 
 from platformdirs import user_state_path
+
+from bamboo_cli.errors import UsageError
+
+NAME_PATTERN = r"^[a-z][a-z0-9-]{0,39}$"
+"""Of jobs and clusters: a name is a folder's, and part of what instances are marked with."""
 
 
 def home() -> Path:
@@ -17,7 +23,14 @@ def clusters_dir() -> Path:
 
 
 def cluster_dir(name: str) -> Path:
-    """The folder of one cluster: ``state.db``, ``coordinator.lock``, ``coordinator.log``, ``checkpoints/<run>/``."""
+    """The folder of one cluster: ``state.db``, ``coordinator.lock``, ``coordinator.log``, ``checkpoints/<run>/``.
+
+    Raises UsageError on what cannot be a name.
+    """
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise UsageError(
+            f"{name!r} cannot be the name of a cluster", next_step="Use at most 40 small letters, digits and dashes."
+        )
     return clusters_dir() / name
 
 

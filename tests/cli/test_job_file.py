@@ -8,6 +8,7 @@ from bamboo_trainer.plan import Mode
 from bamboo_cli.config import JobConfig
 from bamboo_cli.errors import JobFileError, UsageError
 from bamboo_cli.job_file import load_job
+from bamboo_cli.paths import cluster_dir
 
 MINIMAL = "name: tiny\nsteps: 10\nglobal_batch_size: 8\nmicrobatch_size: 2\n"
 
@@ -169,3 +170,24 @@ def test_a_file_that_is_not_there_is_refused_with_what_to_do(tmp_path: Path) -> 
         load_job(tmp_path / "job.yaml", (), {})
 
     assert "bamboo init" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("added", "told"),
+    [
+        ("recipe_options: {? [a, b] : c}", "job.yaml:5: a key has to be a word, not a list or a section"),
+        ("recipe_options: &a {x: *a}", "job.yaml: is nested too deeply"),
+        ("recipe_options: " + "{a: " * 3000 + "1" + "}" * 3000, "job.yaml: is nested too deeply"),
+        ("recipe_options: {when: 2026-13-45}", "job.yaml: a value cannot be read: month must be in 1..12"),
+        ("seed: 99999999999999999999", f"job.yaml:5: seed: should be less than or equal to {2**63 - 1}, but is 9999"),
+    ],
+    ids=["a list as a key", "an alias of itself", "deep nesting", "an impossible date", "a number out of range"],
+)
+def test_rubbish_is_refused_and_no_bug(tmp_path: Path, added: str, told: str) -> None:
+    assert refusal(tmp_path, f"{MINIMAL}{added}\n")[0].startswith(told)
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "", "..", "ü"])
+def test_a_cluster_cannot_be_named_out_of_its_folder(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot be the name of a cluster"):
+        cluster_dir(name)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 LIVE_POLL_S = 0.5
 PLAIN_POLL_S = 0.4
 STORY_LINES = 8
+SILENCE_S = 15.0
+"""Without a terminal, a run that is silent is said to be so this often."""
 
 
 def watch_cluster(path: Path) -> None:
@@ -90,12 +92,19 @@ def _look_on(
 def _print_lines(path: Path, run_id: str, step_lines: int, between_looks: Callable[[], None]) -> None:
     """Events and steps as they come, in the order of time; a step that is run again is printed again."""
     last_event, last_step, ended = 0, -1, False
+    news_at = told_at = time.monotonic()
     while True:
         run = read_run(path, run_id)
         last_step = min(last_step, run.committed_steps - 1)  # a restore goes back
         story = read_events(path, last_event)
         steps = read_steps(path, run_id, last_step)
         _print_in_order(story, steps, run.num_steps, step_lines)
+        now = time.monotonic()
+        if story or steps:
+            news_at = told_at = now
+        elif now - told_at >= SILENCE_S:
+            told_at = now
+            output.note(f"run {run_id} is {run.state}; no step and no event for {output.seconds(now - news_at)}")
         last_event = story[-1].event_id if story else last_event
         last_step = steps[-1].step if steps else last_step
         if ended:

@@ -45,7 +45,6 @@ class Fleet:
 
     def __init__(self, num_workers: int, environment: dict[str, str] | None = None) -> None:
         self.processes: dict[WorkerId, Process] = {}
-        self.heard: list[tuple[float, WorkerId, control.FromWorker]] = []
         for index in range(num_workers):
             self._start(WorkerId(f"n{index}/1"), environment or {})
 
@@ -72,7 +71,10 @@ class Fleet:
         self.processes[worker_id].channel.sendall(control.encode(message) + b"\n")
 
     def hear(self, timeout_s: float = 60.0) -> Iterator[tuple[float, WorkerId, control.FromWorker]]:
-        """Messages as they come (time of arrival, from whom), beats left out. Raises TimeoutError."""
+        """Messages as they come (time of arrival, from whom), beats left out.
+
+        Raises TimeoutError when none comes for ``timeout_s``.
+        """
         end = time.monotonic() + timeout_s
         while True:
             alive = {p.channel.fileno(): p for p in self.processes.values() if p.channel.fileno() >= 0}
@@ -92,7 +94,7 @@ class Fleet:
                     if isinstance(message, control.WorkerFailed):
                         raise RuntimeError(f"{process.worker_id}: {message.detail}")
                     if not isinstance(message, control.WorkerBeat):
-                        self.heard.append((now, process.worker_id, message))
+                        end = now + timeout_s
                         yield now, process.worker_id, message
 
     def wait_all(self, kind: type, timeout_s: float = 60.0) -> dict[WorkerId, Any]:

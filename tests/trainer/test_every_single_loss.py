@@ -9,7 +9,7 @@ from bamboo_trainer.plan import Mode, WorkerId
 from bamboo_trainer.redundancy import fail_over
 from bamboo_trainer.schedule import Action
 
-from tests.trainer.world import World, grid_plan
+from tests.trainer.world import World, grid_plan, worker_name
 
 NUM_STEPS = 2
 
@@ -155,6 +155,27 @@ def test_a_link_that_drops_everything_and_comes_back_costs_nothing_but_time() ->
             world.run()
             # then nothing is missing
             check(world, reference)
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_peer_that_gets_the_first_plan_later_than_its_link_misses_nothing(mode: Mode) -> None:
+    # given a worker that adopts the plan, and works, before it has a link; its peer then gets the link, but no plan yet
+    reference = undisturbed(1, 2, 3, mode, 2)
+    world = World(4, 3, NUM_STEPS, tied=True)
+    first, second = worker_name(0, 0), worker_name(0, 1)
+    world.add_worker(first)
+    plan = grid_plan(1, 2, 3, 2, mode)
+    world.adopt(plan)
+    world.run()
+    world.add_worker(second)
+    for one, other in ((first, second), (second, first)):
+        world.executors[one].link_up(other)
+    world.run()
+    # when the plan arrives there too
+    world.adopt(plan)
+    world.run()
+    # then nothing is missing
+    check(world, reference)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -92,6 +92,8 @@ class Executor:
         self.stopped = not is_member or self.step >= self._spec.num_steps
         if plan.kind is PlanKind.FAILOVER and is_member:
             self._adopt_failover(plan)
+        if is_member:
+            self._sync_all()
         if self.worker_id == plan.reporter and self._last is not None:
             self._report_commit(self._last)
         self._replay_later()
@@ -126,8 +128,6 @@ class Executor:
         for hosted in self._now.place(plan, self._routes, self.worker_id):
             self._take_over(plan, hosted)
         self._settle_layers()
-        for peer in self._others:
-            self._sync(peer)
 
     def _take_over(self, plan: Plan, hosted: HostedStage) -> None:
         stage = hosted.stage
@@ -367,6 +367,12 @@ class Executor:
             if source == peer:
                 self._send(peer, FetchLayer(generation=self.generation, layer=layer))
         self._sync(peer)
+
+    def _sync_all(self) -> None:
+        """After a plan. A peer that had it first may have dialled, and dropped frames before the link was there, all
+        of it before we knew that it is a peer."""
+        for peer in self._others:
+            self._sync(peer)
 
     def _sync(self, peer: WorkerId) -> None:
         state = SyncState(

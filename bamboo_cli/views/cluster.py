@@ -59,7 +59,7 @@ def nodes_table(cluster: "ClusterStatus", now: float) -> RenderableType:
 
 def _bar(run: "RunStatus") -> RenderableType:
     grid = Table.grid(padding=(0, 1))
-    bar = ProgressBar(total=run.num_steps, completed=run.committed_steps, width=40)
+    bar = ProgressBar(total=run.num_steps, completed=run.committed_steps, width=40, complete_style="cyan")
     grid.add_row(bar, Text(f"{run.committed_steps / run.num_steps:.0%}"))
     return grid
 

@@ -183,14 +183,22 @@ def ask(path: Path, kind: "RequestKind", payload: dict[str, Any], *, what: str) 
     )
 
 
+def num_ready(status: "ClusterStatus") -> int:
+    """Nodes with a ready worker. Once a run has ended, workers are started only by the next: joined is all then."""
+    ready = {"standby", "active"}
+    if status.run is not None and status.run.ended_at is not None:
+        ready.add("joined")
+    return sum(node.state in ready for node in status.nodes)
+
+
 def await_nodes(path: Path) -> "ClusterStatus":
-    """Until all wanted nodes have a ready worker. Raises StateError when the coordinator dies meanwhile."""
+    """Until all wanted nodes are ready for a run. Raises StateError when the coordinator dies meanwhile."""
     from bamboo_cli.coordinator.reader import read_status
 
     with output.waiting("the nodes") as saw:
         while True:
             status = read_status(path, now=time.time())
-            ready = sum(node.state in ("standby", "active") for node in status.nodes)
+            ready = num_ready(status)
             if ready >= status.wanted_nodes:
                 return status
             if not status.coordinator.alive:

@@ -6,7 +6,7 @@ import json
 import pytest
 from rich.console import Console, RenderableType
 
-from bamboo_cli import output
+from bamboo_cli import clusters, output
 from bamboo_cli.costs.report import Amount, Bill
 from bamboo_cli.views import bill as bill_view
 from bamboo_cli.views import cluster as cluster_view
@@ -154,3 +154,11 @@ def test_durations_are_spelt_for_people(amount: float, text: str) -> None:
 @pytest.mark.parametrize(("amount", "text"), [(0, "$0.00"), (0.00123, "$0.0012"), (1234.5, "$1,234.50")])
 def test_money_shows_enough_digits(amount: float, text: str) -> None:
     assert output.usd(amount) == text
+
+
+def test_nodes_are_ready_with_a_worker_or_once_a_run_has_ended_just_by_being_there() -> None:
+    nodes = (example.node(1, state="joined"), example.node(2, state="standby"), example.node(3, state="ended"))
+
+    assert clusters.num_ready(example.cluster(nodes=nodes)) == 1
+    assert clusters.num_ready(example.cluster(nodes=nodes, of=example.run())) == 1
+    assert clusters.num_ready(example.cluster(nodes=nodes, of=example.run(ended_at=example.NOW))) == 2

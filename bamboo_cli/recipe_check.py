@@ -4,6 +4,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from bamboo_cli.errors import BambooError, UsageError
 from bamboo_cli.jobs import run_spec
 
 TIMEOUT_S = 600.0
+LOOK_S = 0.5
 NEEDED = ("torch", "safetensors", "numpy")
 NOT_A_RECIPE = 1
 """Exit code of ``bamboo_trainer.check`` when the recipe is wrong; its standard error says why."""
@@ -54,25 +56,40 @@ def check_recipe(job: JobConfig) -> Model:
 def _try(job: JobConfig) -> dict[str, Any]:
     """The verdict of ``bamboo_trainer.check``."""
     spec = encode(run_spec(job, "check", "memory://check").training)
-    with output.waiting(f"the recipe {job.recipe} to be tried"):
-        try:
-            tried = subprocess.run(
-                [sys.executable, "-m", "bamboo_trainer.check"], input=spec, capture_output=True, timeout=TIMEOUT_S
-            )
-        except subprocess.TimeoutExpired:
-            raise BambooError(
-                f"recipe {job.recipe} was still busy after {TIMEOUT_S:.0f} s; nothing was rented",
-                next_step="A recipe should only describe the layers and open the data.",
-            ) from None
-    said = tried.stderr.decode(errors="replace").strip()
-    if tried.returncode == NOT_A_RECIPE:
+    returncode, stdout, stderr = _run_check(job, spec)
+    said = stderr.decode(errors="replace").strip()
+    if returncode == NOT_A_RECIPE:
         raise UsageError(said, next_step="Nothing was rented.")
-    if tried.returncode != 0:
-        raise BambooError(
-            f"trying recipe {job.recipe} ended with exit code {tried.returncode}; nothing was rented\n{said}"
-        )
-    verdict: dict[str, Any] = json.loads(tried.stdout.splitlines()[-1])
+    if returncode != 0:
+        raise BambooError(f"trying recipe {job.recipe} ended with exit code {returncode}; nothing was rented\n{said}")
+    verdict: dict[str, Any] = json.loads(stdout.splitlines()[-1])
     return verdict
+
+
+def _run_check(job: JobConfig, spec: bytes) -> tuple[int, bytes, bytes]:
+    """Exit code, standard output and error. The process does not outlive this call. Raises BambooError: too slow."""
+    deadline = time.monotonic() + TIMEOUT_S
+    command = [sys.executable, "-m", "bamboo_trainer.check"]
+    pipe = subprocess.PIPE
+    with (
+        output.waiting(f"the recipe {job.recipe} to be tried") as saw,
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as check,
+    ):
+        try:
+            while time.monotonic() < deadline:
+                try:
+                    stdout, stderr = check.communicate(spec, timeout=LOOK_S)
+                except subprocess.TimeoutExpired:  # asked again, without input, it goes on where it was
+                    spec = b""
+                    saw("")
+                else:
+                    return check.returncode, stdout, stderr
+        finally:
+            check.kill()  # does nothing once it has ended
+    raise BambooError(
+        f"recipe {job.recipe} was still busy after {TIMEOUT_S:.0f} s; nothing was rented",
+        next_step="A recipe should only describe the layers and open the data.",
+    )
 
 
 def _model(verdict: dict[str, Any]) -> Model:

@@ -33,7 +33,8 @@ def command(
     there = [folder / name for name in sources if (folder / name).exists()]
     if there:
         raise UsageError(
-            f"{' and '.join(map(str, there))} already there; nothing was written", next_step="Name another folder."
+            f"{' and '.join(map(str, there))} {'is' if len(there) == 1 else 'are'} already there; nothing was written",
+            next_step="Name another folder.",
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -32,4 +32,5 @@ def command(
         output.json_line(found)
     else:
         output.result(view(found))
+    output.note("The nodes are still rented, for another run or until `bamboo down`.")
     training.check_done(found, path)

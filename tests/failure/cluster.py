@@ -16,10 +16,21 @@ from typing import Any, TypeVar
 
 import psutil
 import yaml
+from bamboo_trainer.plan import Plan
 
-from bamboo_cli.coordinator.reader import ClusterStatus, RunStatus, StoryEvent, read_events, read_status
+from bamboo_cli.coordinator.reader import (
+    ClusterStatus,
+    RunStatus,
+    StepRow,
+    StoryEvent,
+    read_events,
+    read_plans,
+    read_status,
+    read_steps,
+)
 from bamboo_cli.errors import StateError
 from bamboo_cli.providers.local_cloud import processes
+from tests.failure import paced
 
 NAME = "drilled"
 DEADLINE_S = 100.0
@@ -40,6 +51,9 @@ JOB: Mapping[str, Any] = {
     "local": {"boot_delay_s": 0.0, "notice_s": 20.0},
 }
 """Small enough for seconds; a step takes about a tenth of one, so that plans come into force between two losses."""
+WITHOUT_REPLACEMENT = JOB["local"] | {"replace": False}
+PLAIN: Mapping[str, Any] = {"recipe_options": {}, "steps": 200}
+"""What ``Bamboo.paced`` computes, without its pace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +88,18 @@ class Bamboo:
         path = self.folder / "job.yaml"
         path.write_text(yaml.safe_dump(dict(JOB) | changes), encoding="utf-8")
         return path
+
+    def paced(self, **changes: Any) -> Path:
+        """A job that takes its time until ``open_gate``. Its weights are those of ``PLAIN``."""
+        recipe = {"recipe": str(Path(paced.__file__)), "recipe_options": {"gate": str(self._gate)}}
+        return self.job(**{**PLAIN, **recipe, "checkpoint": {"every": 50}, **changes})
+
+    def open_gate(self) -> None:
+        self._gate.touch()
+
+    @property
+    def _gate(self) -> Path:
+        return self.folder / "gate"
 
     def begin(self, *arguments: str | Path) -> "Command":
         """Start a command and come back at once."""
@@ -126,6 +152,12 @@ class Bamboo:
 
     def events(self, kind: str | None = None) -> list[StoryEvent]:
         return [event for event in read_events(self.cluster_dir / "state.db") if kind in (None, event.kind)]
+
+    def steps(self, run_id: str) -> tuple[StepRow, ...]:
+        return read_steps(self.cluster_dir / "state.db", run_id)
+
+    def plans(self) -> tuple[Plan, ...]:
+        return read_plans(self.cluster_dir / "state.db")
 
     def story(self) -> str:
         """For messages of failed assertions."""
@@ -184,7 +216,9 @@ class Command:
         try:
             self.child.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.child.args} was still busy after {DEADLINE_S:.0f} s\n{self._read()}") from None
+            raise AssertionError(
+                f"{self.child.args!r} was still busy after {DEADLINE_S:.0f} s\n{self._read()}"
+            ) from None
         return self._read()
 
     def _read(self) -> Outcome:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.failure.cluster import JOB, Bamboo
+from tests.failure.cluster import WITHOUT_REPLACEMENT, Bamboo
 
 RUNS = {
     "before the sums": {
@@ -25,7 +25,6 @@ RUNS = {
 LONG = {"steps": 40}
 STEPS = range(3, 40, 4)
 """A loss every four steps. Checkpoints are written after steps 3, 7, 11, …"""
-WITHOUT_REPLACEMENT = JOB["local"] | {"replace": False}
 
 
 @pytest.mark.parametrize("instants", RUNS.values(), ids=RUNS)

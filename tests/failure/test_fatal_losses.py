@@ -1,0 +1,46 @@
+"""Losses that leave a layer without a holder: back to the checkpoint, and on to the same weights."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.failure.cluster import WITHOUT_REPLACEMENT, Bamboo
+
+STEP = 10
+CHECKPOINTS = (3, 7)
+"""Those of the job that may be whole by then."""
+FATAL: dict[str, list[dict[str, Any]]] = {
+    "two neighbours at once": [
+        {"step": STEP, "stage": 1, "action": "1B0"},
+        {"step": STEP, "stage": 2, "action": "2B1"},
+    ],
+    "the shadow while it takes over": [
+        {"step": STEP, "stage": 2, "action": "2B0"},
+        {"step": STEP, "stage": 2, "action": "TAKEOVER"},
+    ],
+}
+
+
+@pytest.mark.parametrize("drill", FATAL.values(), ids=FATAL)
+def test_a_stage_without_a_holder_is_restored_from_the_checkpoint(
+    drill: list[dict[str, Any]], bamboo: Bamboo, undisturbed: Callable[..., str]
+) -> None:
+    summary = bamboo.run(drill=drill, nodes=5, local=WITHOUT_REPLACEMENT)
+
+    assert (summary["restores"], summary["preemptions"]) == (1, 2), bamboo.story()
+    assert summary["steps_rerun"] in {STEP - 1 - step for step in CHECKPOINTS}
+    (restored,) = bamboo.events("restore")
+    assert restored.numbers["steps_rerun"] == summary["steps_rerun"]
+    assert summary["weights_sha256"] == undisturbed()
+
+
+def test_without_a_replacement_the_layers_are_cut_anew_over_those_left(
+    bamboo: Bamboo, undisturbed: Callable[..., str]
+) -> None:
+    summary = bamboo.run(drill=[{"step": 5, "stage": 1, "action": "1B1"}], local=WITHOUT_REPLACEMENT)
+
+    assert (summary["failovers"], summary["restores"], summary["steps_rerun"]) == (1, 0, 0)
+    plans = bamboo.plans()
+    assert [len(plans[index].pipelines[0].stages) for index in (0, -1)] == [3, 2]
+    assert summary["weights_sha256"] == undisturbed()

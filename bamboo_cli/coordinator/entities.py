@@ -159,6 +159,9 @@ class Run:
     """Once for each broken link of which the other end was blamed."""
     distrusted: tuple[Distrusted, ...] = ()
     drills_done: tuple[int, ...] = ()
+    num_crashes: int = 0
+    """Workers of the run that ended by themselves since a step beyond ``crashed_after`` was committed."""
+    crashed_after: int = -1
     model_writer: WorkerId | None = None
     model_url: str = ""
     num_parameters: int = 0

@@ -16,6 +16,9 @@ MAX_CRASHES = 3
 """So many workers in a row that end on one node before they are prepared end the run: it is not bad luck."""
 MAX_RESTART_DELAY_S = 60.0
 
+MAX_CRASHES_A_STAGE = 4
+"""So many prepared workers, times the stages, that end in the same step end the run: another would only do the same."""
+
 _AT_HOME = frozenset({NodeState.JOINED, NodeState.STANDBY, NodeState.ACTIVE})
 
 
@@ -106,10 +109,24 @@ def exited(board: Board, node: Node, message: WorkerExited) -> str | None:
     was_prepared = node.worker.state is WorkerState.PREPARED
     how = f"signal {-message.exit_code}" if message.exit_code < 0 else f"exit code {message.exit_code}"
     node = losses.lose_worker(board, node, f"its process ended with {how}", fence=False)
-    if was_prepared:
-        return None
     last_words = message.log_tail.strip().splitlines()[-1:] or ["its log is empty"]
+    if was_prepared:
+        return _crashed_in_training(board, f"{how}: {last_words[0]}")
     return _crashed(board, node, f"{how}: {last_words[0]}")
+
+
+def _crashed_in_training(board: Board, how: str) -> str | None:
+    """What a restore runs again is no progress."""
+    run, progress = board.active_run, board.progress
+    if run is None or progress is None:
+        return None
+    goes_on = progress.committed_step > run.crashed_after
+    num_crashes = 1 if goes_on else run.num_crashes + 1
+    board.run = replace(run, num_crashes=num_crashes, crashed_after=max(run.crashed_after, progress.committed_step))
+    if num_crashes < MAX_CRASHES_A_STAGE * run.spec.num_pipelines * run.spec.num_stages:
+        return None
+    step = run.crashed_after + 1
+    return f"{num_crashes} workers in a row ended without getting beyond step {step}; the last with {how}"
 
 
 def _crashed(board: Board, node: Node, how: str) -> str | None:

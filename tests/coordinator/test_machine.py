@@ -134,6 +134,39 @@ def test_workers_that_keep_ending_before_they_are_prepared_end_the_run_with_thei
     assert "signal 11: Segfault" in detail
 
 
+def test_workers_that_keep_ending_in_the_same_step_end_the_run() -> None:
+    world = play("cluster nodes=2", "train steps=8 stages=2", "steps 2")
+    for _ in range(20):
+        if world.machine.board.active_run is None:
+            break
+        node = world.nodes[NodeId("n2")]
+        if node.workers:
+            (worker_id,) = node.workers
+            world.end_worker(node, worker_id, exit_code=-9)
+        world.pump(training=False)
+        world.pass_time(4.0)
+        world.pump(training=False)
+    state, reason, detail = run_of(world)
+    assert (state, reason) == (RunState.FAILED, RunReason.WORKER_CRASHES)
+    assert "8 workers in a row ended without getting beyond step 2" in detail
+
+
+def test_workers_that_end_in_different_steps_do_not_end_the_run() -> None:
+    world = play("cluster nodes=2", "train steps=30 stages=2")
+    for _ in range(12):
+        node = world.nodes[NodeId("n2")]
+        if node.workers:
+            (worker_id,) = node.workers
+            world.end_worker(node, worker_id, exit_code=-9)
+        world.pump(training=False)
+        for _ in range(50):
+            if world.step():
+                break
+            world.pass_time(1.0)
+            world.pump(training=False)
+    assert run_of(world)[0] is not RunState.FAILED
+
+
 def test_a_worker_that_does_not_get_ready_is_started_anew() -> None:
     world = play("cluster nodes=1")
     world.warm = lambda node: False  # type: ignore[method-assign]

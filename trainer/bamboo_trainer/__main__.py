@@ -78,7 +78,7 @@ def main() -> int:
     log.info("worker %s listens on %s:%d", worker_id, transport.address, transport.port)
     try:
         loop.run(transport)
-    except Exception as error:  # the edge: a bug is reported, then the process ends
+    except BaseException as error:  # the edge: a bug is reported, also sys.exit in a recipe, then the process ends
         log.exception("bug")
         channel.say(control.WorkerFailed(fault="bug", detail=f"{type(error).__name__}: {error}"))
         return 3

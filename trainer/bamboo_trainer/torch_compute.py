@@ -115,7 +115,7 @@ class TorchCompute:
                 graph.advance(lambda *x: self._recipe.loss(module(*x), targets), needs_input_gradient=layer > 0)
             else:
                 graph.advance(module, needs_input_gradient=layer > 0)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise RecipeError(
                 f"layer {self._layouts[layer].name}{' or the loss' if is_last else ''}, step {self._step}, "
                 f"microbatch {microbatch}: forward raised {type(error).__name__}: {error}"
@@ -136,7 +136,7 @@ class TorchCompute:
             self._seed("batch", microbatch)
             try:
                 self._batches[microbatch] = self._recipe.dataset.batch(ids)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise RecipeError(
                     f"data set: batch() of samples {ids[:4]}… raised {type(error).__name__}: {error}"
                 ) from error

@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format types imports tests soak docs clean
+.PHONY: demo test lint format types imports tests soak bench docs clean
 
 demo: $(READY)
 	$(BIN)/bamboo demo --yes
@@ -32,6 +32,11 @@ tests: $(READY)
 
 soak: $(READY)
 	$(BIN)/python -m pytest -m soak
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks.pipeline_vs_torch
+	$(BIN)/python -m benchmarks.failover_pause
+	$(BIN)/python -m benchmarks.protection_price
 
 docs: $(READY)
 	$(BIN)/python -m bamboo_cli.reference

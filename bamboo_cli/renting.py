@@ -14,17 +14,24 @@ def rent(job: JobConfig, job_text: str, cluster: str | None, *, yes: bool, new: 
 
     Raises StateError; UsageError (recipe, not confirmed) before anything is rented.
     """
-    is_up = clusters.is_up(paths.cluster_dir(cluster or job.name))
-    if is_up and new:
-        raise StateError(
-            f"cluster {cluster or job.name} is up already",
-            next_step="Train on it with `bamboo train`, end it with `bamboo down`, or name another with --cluster.",
-        )
+    name = cluster or job.name
+    is_up = _is_up(name, new=new)
     if not is_up:
         price = preview(job).spot_usd_per_hour
         output.confirm(f"Rent {job.num_nodes} nodes on {job.cloud} for {output.usd(price)} an hour?", yes=yes)
         check_recipe(job)
+        is_up = _is_up(name, new=new)  # another command may have been faster meanwhile
     cluster_dir = clusters.open_or_create(job, job_text, cluster)
     if clusters.ensure_coordinator(cluster_dir) and is_up:
         output.note("the coordinator was not running; it was started again")
     return cluster_dir
+
+
+def _is_up(name: str, *, new: bool) -> bool:
+    found = clusters.is_up(paths.cluster_dir(name))
+    if found and new:
+        raise StateError(
+            f"cluster {name} is up already",
+            next_step="Train on it with `bamboo train`, end it with `bamboo down`, or name another with --cluster.",
+        )
+    return found

@@ -73,7 +73,7 @@ def create_cluster(
         raise StateError(
             f"{cluster_dir} already holds a cluster", next_step="Use another --cluster name, or `bamboo down`."
         )
-    unfinished = path.with_suffix(".new")
+    unfinished = path.with_suffix(f".new-{secrets.token_hex(3)}")
     with _translated(path):
         cluster_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(unfinished, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
@@ -98,7 +98,15 @@ def create_cluster(
         )
     engine.dispose()
     with _translated(path):
-        unfinished.replace(path)
+        try:
+            os.link(unfinished, path)  # unlike a rename, it never takes the place of one that another command made
+        except FileExistsError:
+            raise StateError(
+                f"{cluster_dir} already holds a cluster: another command has just made it",
+                next_step="`bamboo status` shows it.",
+            ) from None
+        finally:
+            unfinished.unlink()
     return cluster_id
 
 

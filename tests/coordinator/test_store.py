@@ -1,6 +1,7 @@
 """``state.db``: made, opened, refused."""
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,21 @@ def test_the_state_file_is_for_its_user_only(cluster_dir: Path) -> None:
 def test_a_cluster_is_not_made_over_another(cluster_dir: Path) -> None:
     with pytest.raises(StateError, match="already holds a cluster"):
         store.create_cluster(cluster_dir, name="demo", cloud="local", job_text="", job={}, wanted_nodes=1)
+
+
+def test_of_commands_that_make_a_cluster_at_once_one_succeeds(tmp_path: Path) -> None:
+    def make(_: int) -> str:
+        try:
+            return store.create_cluster(tmp_path, name="demo", cloud="local", job_text="", job={}, wanted_nodes=1)
+        except StateError as error:
+            assert "already holds a cluster" in error.message
+            return ""
+
+    with ThreadPoolExecutor(4) as pool:
+        made = [cluster_id for cluster_id in pool.map(make, range(4)) if cluster_id]
+
+    assert [reader.read_status(tmp_path / "state.db", now=0.0).cluster_id] == made
+    assert not list(tmp_path.glob("*.new*"))
 
 
 def test_reading_what_is_not_there_makes_no_file(tmp_path: Path) -> None:

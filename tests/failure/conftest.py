@@ -9,6 +9,16 @@ import pytest
 from tests.failure.cluster import Bamboo
 
 
+TIMEOUT_S = 300
+"""A test here starts up to a dozen workers; on two cores that others use too, this alone may take a minute."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+
+
 @pytest.fixture
 def bamboo(tmp_path: Path) -> Iterator[Bamboo]:
     yield from _ended_with(Bamboo(folder=tmp_path))

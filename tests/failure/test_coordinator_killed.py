@@ -2,54 +2,73 @@
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 from bamboo_cli.config import JobConfig
 from bamboo_cli.coordinator import lock
+from bamboo_cli.coordinator.states import NodeState
 from bamboo_cli.jobs import local_config
 from bamboo_cli.providers.base import InstanceState
 from bamboo_cli.providers.local import LocalProvider
-from tests.failure.cluster import JOB, PLAIN, Bamboo
+from tests.failure.cluster import DEADLINE_S, JOB, PLAIN, Bamboo
 
 NUM_KILLS = 10
+NUM_EARLY_KILLS = 3
+NODES = ["n1", "n2", "n3"]
 SEED = 20
 
 
 def test_ten_deaths_of_the_coordinator_cost_nothing(bamboo: Bamboo, undisturbed: Callable[..., str]) -> None:
     chosen = random.Random(SEED)
-    command = bamboo.begin("run", bamboo.paced(), "--yes", "--json")
-    for _ in range(NUM_KILLS):
-        _await_more(bamboo, num_events=chosen.randrange(1, 5), num_steps=chosen.randrange(1, 4))
-        _kill_coordinator(bamboo)
+    job = bamboo.paced()
+    bamboo.begin("up", job, "--yes")
+    for _ in range(NUM_EARLY_KILLS):  # while the nodes come up
+        _kill_coordinator(bamboo, job, after_events=chosen.randrange(1, 4))
+    bamboo.until(lambda: _ready_nodes(bamboo) == NODES, "the nodes to be ready")
+    rented = _instances(bamboo)
+    onlooker = bamboo.begin("train", job)
+    bamboo.until(lambda: bamboo.committed_steps() > 0, "the training to be on")
+    onlooker.child.kill()  # it would start the coordinator again by itself
+    for _ in range(NUM_KILLS - NUM_EARLY_KILLS):
+        _kill_coordinator(bamboo, job, after_steps=chosen.randrange(1, 5))
     before = bamboo.committed_steps()
     bamboo.until(lambda: bamboo.committed_steps() > before, "the run to go on")
 
-    rented = LocalProvider(bamboo.home / "local-cloud", local_config(JobConfig.model_validate(dict(JOB)))).instances(
-        bamboo.status().cluster_id
-    )
-    assert sorted(instance.node_id for instance in rented) == ["n1", "n2", "n3"]
-    assert {instance.state for instance in rented} == {InstanceState.RUNNING}
+    assert sorted(node_id for _, node_id, _ in rented) == NODES
+    assert _instances(bamboo) == rented, "nodes were started or stopped"
     assert {plan.generation for plan in bamboo.plans()} == {1}, "the workers were disturbed"
 
     bamboo.open_gate()
-    summary = bamboo.finish(command)
-    assert len([e for e in bamboo.events("coordinator") if e.text == "the coordinator begins"]) == NUM_KILLS + 1
-    counts = {key: summary[key] for key in ("failovers", "preemptions", "restores", "steps_rerun", "reconfigurations")}
-    assert set(counts.values()) == {0}, counts
-    assert summary["weights_sha256"] == undisturbed(**PLAIN)
+    run = bamboo.until(lambda: run if (run := bamboo.active_run()) and run.ended_at else None, "the run to end")
+    assert (run.state, run.committed_steps, run.steps_rerun, run.restores) == ("done", PLAIN["steps"], 0, 0)
+    assert (run.failovers, run.preemptions, run.reconfigurations) == (0, 0, 0)
+    assert run.weights_sha256 == undisturbed(**PLAIN)
+    begins = [event for event in bamboo.events("coordinator") if event.text == "the coordinator begins"]
+    assert len(begins) == NUM_KILLS + 1
+    assert bamboo.call("down", "--yes").exit_code == 0
 
 
-def _await_more(bamboo: Bamboo, *, num_events: int, num_steps: int) -> None:
-    """So many more lines of the story (while nodes come up), or so many more steps."""
-    bamboo.until(lambda: bamboo.active_run() is not None, "the run to begin")
-    events, steps = len(bamboo.events()), bamboo.committed_steps()
-    bamboo.until(
-        lambda: len(bamboo.events()) >= events + num_events or bamboo.committed_steps() >= steps + num_steps,
-        f"{num_events} events or {num_steps} steps",
-    )
-
-
-def _kill_coordinator(bamboo: Bamboo) -> None:
+def _kill_coordinator(bamboo: Bamboo, job: Path, *, after_events: int = 0, after_steps: int = 0) -> None:
+    """Once so much more has happened; then ``up`` starts another one."""
     pid = bamboo.until(lambda: lock.owner(bamboo.cluster_dir), "a coordinator")
+    num_events, num_steps = len(bamboo.events()) + after_events, bamboo.committed_steps() + after_steps
+    bamboo.until(
+        lambda: len(bamboo.events()) >= num_events and bamboo.committed_steps() >= num_steps,
+        f"{after_events} events and {after_steps} steps",
+    )
     (coordinator,) = [process for process in bamboo.processes() if process.pid == pid]
     coordinator.kill()
-    bamboo.until(lambda: lock.owner(bamboo.cluster_dir) not in (None, pid), "another coordinator")
+    coordinator.wait(DEADLINE_S)
+    bamboo.begin("up", job, "--yes")
+    bamboo.until(lambda: lock.owner(bamboo.cluster_dir), "another coordinator")
+
+
+def _ready_nodes(bamboo: Bamboo) -> list[str]:
+    return [node.node_id for node in bamboo.status().nodes if node.state == NodeState.STANDBY]
+
+
+def _instances(bamboo: Bamboo) -> set[tuple[str, str, InstanceState]]:
+    """As the cloud lists them."""
+    config = local_config(JobConfig.model_validate(dict(JOB)))
+    listed = LocalProvider(bamboo.home / "local-cloud", config).instances(bamboo.status().cluster_id)
+    return {(instance.instance_id, instance.node_id, instance.state) for instance in listed}

@@ -17,7 +17,6 @@ PLACES = ("REDUCE", "COMMIT", "OPTIMIZER", "CHECKPOINT")
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(30))
 def test_losses_at_random_instants_end_with_the_same_weights(
     seed: int, bamboo: Bamboo, undisturbed: Callable[..., str]

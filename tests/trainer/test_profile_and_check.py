@@ -94,6 +94,13 @@ def test_layers_that_do_not_fit_are_named_by_the_check(recipe, message, monkeypa
         raise RecipeError(verdict.errors[0])
 
 
+def test_a_module_made_outside_its_factory_is_refused(monkeypatch):
+    made = nn.Linear(64, 64)
+    monkeypatch.setattr("bamboo_trainer.check.load_recipe", lambda name, options: with_layer(lambda: made))
+    (error,) = check_recipe(make_spec()).errors
+    assert error.startswith("layer odd gives the same parameters each time it is built: make its module inside")
+
+
 class NeedsNumbers(nn.Module):
     """Cannot run on the meta device."""
 

@@ -63,6 +63,7 @@ def check_recipe(spec: TrainingSpec) -> Verdict:
 def _describe(spec: TrainingSpec, recipe: Recipe) -> Verdict:
     from bamboo_trainer.layout import lay_out  # not before the recipe is loaded, which says it when torch is missing
 
+    _refuse_ready_made(recipe)
     layout = lay_out(recipe)
     _send_through(spec, recipe)
     layers = tuple(
@@ -82,6 +83,22 @@ def _describe(spec: TrainingSpec, recipe: Recipe) -> Verdict:
         num_samples=len(recipe.dataset),
         tokens_per_sample=recipe.tokens_per_sample,
     )
+
+
+def _refuse_ready_made(recipe: Recipe) -> None:
+    """A module made outside its factory starts from other numbers on each node, so copies would differ.
+
+    Raises RecipeError.
+    """
+    from bamboo_trainer.layout import build_on_meta
+
+    for layer in recipe.layers:
+        first, second = (tuple(build_on_meta(layer).parameters()) for _ in range(2))
+        if any(one is other for one, other in zip(first, second, strict=False)):
+            raise RecipeError(
+                f"layer {layer.name} gives the same parameters each time it is built: make its module inside the "
+                "function that is handed to LayerFactory, so that every node starts from the same numbers"
+            )
 
 
 def _send_through(spec: TrainingSpec, recipe: Recipe) -> None:

@@ -118,7 +118,7 @@ class _PlainWait:
         now = time.monotonic()
         if seen != self._seen or now - self._told >= QUIET_REMINDER_S:
             self._seen, self._told = seen, now
-            note(f"waiting for {self._what}: {seen} ({now - self._since:.0f} s)")
+            note(f"waiting for {self._what}{f': {seen}' if seen else ''} ({now - self._since:.0f} s)")
 
     def close(self) -> None: ...
 

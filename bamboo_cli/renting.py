@@ -22,7 +22,12 @@ def rent(job: JobConfig, job_text: str, cluster: str | None, *, yes: bool, new: 
         check_recipe(job)
         is_up = _is_up(name, new=new)  # another command may have been faster meanwhile
     cluster_dir = clusters.open_or_create(job, job_text, cluster)
-    if clusters.ensure_coordinator(cluster_dir) and is_up:
+    try:
+        started = clusters.ensure_coordinator(cluster_dir)
+    except KeyboardInterrupt:
+        output.note(f"Nodes may be rented already; `bamboo down --cluster {name}` gives everything back.")
+        raise
+    if started and is_up:
         output.note("the coordinator was not running; it was started again")
     return cluster_dir
 

@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+from typing import Annotated
 
 import typer
 
@@ -20,8 +21,20 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"bamboo {version('bamboo-train')}")
+        raise typer.Exit
+
+
 @app.callback()
-def bamboo() -> None:
+def bamboo(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """Train large PyTorch models on spot instances, and lose no work when they are taken.
 
     \b

@@ -87,7 +87,7 @@ def start_run(path: Path, job: "JobConfig", job_text: str) -> str:
     return clusters.ask(path, RequestKind.TRAIN, payload, what="the coordinator to take the run")
 
 
-def look_on(path: Path, run_id: str, *, step_lines: int = 1, plain: bool = False) -> RunSummary:
+def look_on(path: Path, run_id: str, *, step_lines: int | None = None, plain: bool = False) -> RunSummary:
     """Until the run has ended. A coordinator that dies meanwhile is started again.
 
     Raises DetachedError after Ctrl-C: the run goes on; StateError when the coordinator cannot be kept alive.

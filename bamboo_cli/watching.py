@@ -31,12 +31,13 @@ def watch_run(
     run_id: str,
     *,
     plain: bool = False,
-    step_lines: int = 1,
+    step_lines: int | None = None,
     between_looks: Callable[[], None] = lambda: None,
 ) -> "RunStatus":
     """Show the run until it has ended; returns how it is then.
 
-    A live view on a terminal; else, or with ``plain``, one line an event and one line every ``step_lines`` steps.
+    A live view on a terminal; else, or with ``plain``, one line an event and one line every ``step_lines`` steps
+    (None: about a hundred in all).
     KeyboardInterrupt is the caller's.
     """
     if plain or not output.console().is_terminal:
@@ -89,7 +90,7 @@ def _look_on(
             show(picture)
 
 
-def _print_lines(path: Path, run_id: str, step_lines: int, between_looks: Callable[[], None]) -> None:
+def _print_lines(path: Path, run_id: str, step_lines: int | None, between_looks: Callable[[], None]) -> None:
     """Events and steps as they come, in the order of time; a step that is run again is printed again."""
     last_event, last_step, ended = 0, -1, False
     news_at = told_at = time.monotonic()
@@ -98,7 +99,7 @@ def _print_lines(path: Path, run_id: str, step_lines: int, between_looks: Callab
         last_step = min(last_step, run.committed_steps - 1)  # a restore goes back
         story = read_events(path, last_event)
         steps = read_steps(path, run_id, last_step)
-        _print_in_order(story, steps, run.num_steps, step_lines)
+        _print_in_order(story, steps, run.num_steps, step_lines or max(1, run.num_steps // 100))
         now = time.monotonic()
         if story or steps:
             news_at = told_at = now

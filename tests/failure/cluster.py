@@ -33,7 +33,7 @@ from bamboo_cli.providers.local_cloud import processes
 from tests.failure import paced
 
 NAME = "drilled"
-DEADLINE_S = 100.0
+DEADLINE_S = 200.0
 POLL_S = 0.05
 END_S = 10.0
 

@@ -8,7 +8,6 @@ import pytest
 
 from tests.failure.cluster import Bamboo
 
-
 TIMEOUT_S = 300
 """A test here starts up to a dozen workers; on two cores that others use too, this alone may take a minute."""
 

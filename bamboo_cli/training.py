@@ -1,6 +1,7 @@
 """A run from the outside: ask for it, look on until it has ended, sum it up."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from bamboo_cli.config import JobConfig
 
 MAX_RESTARTS = 5
-RESTARTS_WINDOW_S = 600.0
+"""Without the run getting any further."""
 
 
 class DetachedError(BambooError):
@@ -56,25 +57,27 @@ class RunSummary:
 class CoordinatorKeeper:
     """Who looks on also looks after the coordinator: without one a run would never end, and cost for ever."""
 
-    def __init__(self, cluster_dir: Path) -> None:
+    def __init__(self, cluster_dir: Path, committed_steps: Callable[[], int]) -> None:
         self._cluster_dir = cluster_dir
-        self._starts_at: list[float] = []
+        self._committed_steps = committed_steps
+        self._steps_seen = -1
+        self._num_starts = 0
 
     def look(self) -> None:
-        """Start it if it is dead. Raises StateError when it does not start, or has died too often lately."""
+        """Start it if it is dead. Raises StateError when it does not start, or dies again and again."""
         from bamboo_cli.coordinator.lock import is_locked
 
         if is_locked(self._cluster_dir) or not clusters.is_up(self._cluster_dir):
             return
-        now = time.monotonic()
-        self._starts_at = [at for at in self._starts_at if now - at < RESTARTS_WINDOW_S]
-        if len(self._starts_at) >= MAX_RESTARTS:
+        committed_steps = self._committed_steps()
+        if committed_steps > self._steps_seen:
+            self._steps_seen, self._num_starts = committed_steps, 0
+        if self._num_starts >= MAX_RESTARTS:
             raise StateError(
-                f"the coordinator died again, after it was started {MAX_RESTARTS} times within "
-                f"{RESTARTS_WINDOW_S / 60:.0f} minutes",
+                f"the coordinator died again; it was started {MAX_RESTARTS} times without the run getting any further",
                 next_step=f"Its log is {self._cluster_dir / 'coordinator.log'}.",
             )
-        self._starts_at.append(now)
+        self._num_starts += 1
         if clusters.ensure_coordinator(self._cluster_dir):
             output.note("the coordinator had died; it was started again")
 
@@ -92,9 +95,9 @@ def look_on(path: Path, run_id: str, *, step_lines: int | None = None, plain: bo
 
     Raises DetachedError after Ctrl-C: the run goes on; StateError when the coordinator cannot be kept alive.
     """
-    from bamboo_cli.watching import watch_run
+    from bamboo_cli.watching import read_run, watch_run
 
-    keeper = CoordinatorKeeper(path.parent)
+    keeper = CoordinatorKeeper(path.parent, lambda: read_run(path, run_id).committed_steps)
     try:
         watch_run(path, run_id, step_lines=step_lines, plain=plain, between_looks=keeper.look)
     except KeyboardInterrupt:

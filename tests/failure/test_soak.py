@@ -28,7 +28,8 @@ def test_losses_at_random_instants_end_with_the_same_weights(
     told = f"{kills}\n{bamboo.story()}"
     assert summary["weights_sha256"] == undisturbed(), told
     assert summary["steps"] == JOB["steps"]
-    assert (summary["steps_rerun"] > 0) == (summary["restores"] > 0), told
+    # the newest checkpoint may be that of the last committed step: then a restore runs none again
+    assert summary["restores"] > 0 or summary["steps_rerun"] == 0, told
 
 
 def _kills(chosen: random.Random) -> list[dict[str, Any]]:

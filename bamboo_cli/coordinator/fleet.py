@@ -55,7 +55,9 @@ def keep(board: Board) -> None:
 
 
 def ask_again(board: Board) -> None:
-    """After a restart: what was asked of the cloud may not have reached it."""
+    """After a restart: what was asked of the cloud, or of the shell, may not have reached it."""
+    if board.cluster.closed:
+        board.out.append(StopCoordinator())
     for node in board.in_order():
         if node.state is NodeState.INTENDED and node.asked:
             board.out.append(CreateInstance(node_id=node.node_id, zone=node.zone, token=node.token))

@@ -1,4 +1,5 @@
 """What can happen (events) and what is to be done (instructions). The machine turns the one into the other.
+Over 300 lines because it is one vocabulary, to be read side by side; there is no logic in it.
 
 The machine, as the shell sees it (``bamboo_cli.coordinator.machine``)::
 

@@ -1,4 +1,5 @@
 """What a worker and its agent say to each other, as one JSON object a line over a socket pair.
+Over 300 lines because it is one vocabulary, to be read side by side; there is no logic in it.
 
 Everything is a frozen dataclass with a ``kind``; ``encode`` and ``decode_*`` are the only codec. The agent relays
 worker messages to the coordinator unread, so these types are also the coordinator's view of a worker.

@@ -33,6 +33,8 @@ class Pulse:
     dropped: set[NodeId] = field(default_factory=set)
     """Whose link was seen to end. A node that has not come back after a restart is not among them."""
     ticked_at: float | None = None
+    moved_at: float = 0.0
+    """When a step was last heard to be committed, or this coordinator began."""
 
 
 class Board:

@@ -70,6 +70,7 @@ def awake(board: Board) -> None:
     if gap <= board.config.lease_s / 2:
         return
     board.pulse.heard_at = {node_id: at + gap for node_id, at in board.pulse.heard_at.items()}
+    board.pulse.moved_at += gap
     if board.run is not None and board.run.broken:
         later = tuple(replace(b, since=b.since + gap) for b in board.run.broken)
         board.run = replace(board.run, broken=later)

@@ -116,7 +116,7 @@ class Machine:
     def _start(self) -> None:
         """With loaded state or none: nobody is linked, every lease starts anew, what was asked may be unheard."""
         board = self.board
-        board.pulse = Pulse(heard_at=dict.fromkeys(board.nodes, board.now))
+        board.pulse = Pulse(heard_at=dict.fromkeys(board.nodes, board.now), moved_at=board.now)
         if board.run is not None:
             broken = tuple(replace(b, since=board.now) for b in board.run.broken)
             pause = replace(board.run.pause, since=board.now) if board.run.pause else None

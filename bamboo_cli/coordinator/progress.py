@@ -24,6 +24,7 @@ def step_committed(board: Board, message: StepCommitted) -> None:
     if message.generation < run.base_generation:
         stale(board)
         return
+    board.pulse.moved_at = board.now
     step = message.summary.step
     if step >= run.plan.first_step and not run.settled:
         board.run = replace(run, settled=True)

@@ -14,9 +14,9 @@ from bamboo_cli.coordinator.states import RunReason, RunState, WorkerState
 STUCK_LEASES = 3
 """Leases that a member may take to stop before sterner means are used."""
 STUCK_STEPS = 20
-"""Usual steps that all members may take to agree on a boundary."""
-MIN_QUIESCE_PATIENCE_S = 60.0
-"""The first step may be slow, and it is not yet known what is usual."""
+"""Usual steps that may pass without a commit, or without an agreement on a boundary."""
+MIN_STUCK_S = 60.0
+"""No less than this; the first steps may be slow, and it is not yet known what is usual."""
 
 
 def begin(board: Board, spec: RunSpec) -> None:
@@ -136,8 +136,27 @@ def _running(board: Board, run: Run) -> None:
         plans.try_fail_over(board, idle)  # they only handed layers over, and all have what they need
     elif run.stop_requested:
         plans.quiesce(board, "stop requested")
+    elif _is_stuck(board, run):
+        _break_free(board, run)
     else:
         _change_in_time(board, run)
+
+
+def _is_stuck(board: Board, run: Run) -> bool:
+    """Everybody beats and every link is up, yet no step is committed: somebody's computation hangs."""
+    assert board.progress is not None
+    quiet_s = board.now - max(run.since, board.pulse.moved_at)
+    return bool(board.progress.step_seconds) and quiet_s > _stuck_s(board)
+
+
+def _break_free(board: Board, run: Run) -> None:
+    """Who hangs does not stop when told to, and is fenced. The plan after that begins behind the last commit."""
+    step = board.progress.committed_step + 1 if board.progress else 0
+    why = f"step {step} was not committed within {_stuck_s(board):.0f} s"
+    if end_reason := workers.crashed_in_training(board, why):
+        fail(board, RunReason.WORKER_CRASHES, end_reason)
+    else:
+        plans.halt(board, why)
 
 
 def _change_in_time(board: Board, run: Run) -> None:
@@ -166,14 +185,14 @@ def _quiescing(board: Board, run: Run) -> None:
             plans.quiesce_again(board, run.pause.reason)
         else:
             plans.halt(board, f"lost {_names(lost)} while stopping")
-    elif board.now - run.pause.since > _quiesce_patience_s(board):
+    elif board.now - run.pause.since > _stuck_s(board):
         plans.halt(board, "no boundary was agreed on in time")
 
 
-def _quiesce_patience_s(board: Board) -> float:
+def _stuck_s(board: Board) -> float:
     assert board.progress is not None
     usual_s = progress.usual_step_s(board.progress)
-    return max(STUCK_LEASES * board.config.lease_s, STUCK_STEPS * usual_s, MIN_QUIESCE_PATIENCE_S)
+    return max(STUCK_LEASES * board.config.lease_s, STUCK_STEPS * usual_s, MIN_STUCK_S)
 
 
 def _halting(board: Board, run: Run) -> None:

@@ -17,7 +17,8 @@ MAX_CRASHES = 3
 MAX_RESTART_DELAY_S = 60.0
 
 MAX_CRASHES_A_STAGE = 4
-"""So many prepared workers, times the stages, that end in the same step end the run: another would only do the same."""
+"""So many prepared workers, times the stages, that end or hang in the same step end the run: another would only do the
+same."""
 
 _AT_HOME = frozenset({NodeState.JOINED, NodeState.STANDBY, NodeState.ACTIVE})
 
@@ -111,12 +112,12 @@ def exited(board: Board, node: Node, message: WorkerExited) -> str | None:
     node = losses.lose_worker(board, node, f"its process ended with {how}", fence=False)
     last_words = message.log_tail.strip().splitlines()[-1:] or ["its log is empty"]
     if was_prepared:
-        return _crashed_in_training(board, f"{how}: {last_words[0]}")
+        return crashed_in_training(board, f"{how}: {last_words[0]}")
     return _crashed(board, node, f"{how}: {last_words[0]}")
 
 
-def _crashed_in_training(board: Board, how: str) -> str | None:
-    """What a restore runs again is no progress."""
+def crashed_in_training(board: Board, how: str) -> str | None:
+    """Why the run must end, if it must. What a restore runs again is no progress."""
     run, progress = board.active_run, board.progress
     if run is None or progress is None:
         return None
@@ -126,7 +127,7 @@ def _crashed_in_training(board: Board, how: str) -> str | None:
     if num_crashes < MAX_CRASHES_A_STAGE * run.spec.num_pipelines * run.spec.num_stages:
         return None
     step = run.crashed_after + 1
-    return f"{num_crashes} workers in a row ended without getting beyond step {step}; the last with {how}"
+    return f"workers failed {num_crashes} times in a row without getting beyond step {step}; the last with {how}"
 
 
 def _crashed(board: Board, node: Node, how: str) -> str | None:

@@ -3,8 +3,8 @@
 ``cluster nodes=3 zones=a,b lease=10`` begins; ``train steps=8 stages=3`` asks for a run. ``steps 3`` lets three steps
 be committed, ``part-step 1`` one that only one member gets to apply, ``finish`` all that are left. ``kill``,
 ``preempt``, ``kill-worker``, ``freeze``, ``freeze-worker``, ``cut``, ``drop`` strike a node; ``notice n2 10`` warns;
-``thaw`` ends all freezing. ``wait 5`` lets time pass; ``hold`` and ``go`` stop and resume what happens by itself.
-``show`` prints where the run stands.
+``hang-worker`` lets one beat on without working; ``thaw`` ends all that. ``wait 5`` lets time pass; ``hold`` and ``go``
+stop and resume what happens by itself. ``show`` prints where the run stands.
 """
 
 from collections.abc import Callable
@@ -184,6 +184,9 @@ class Player:
 
     def _freeze_worker(self, name: str) -> None:
         self._world().freeze_worker(self._worker(name))
+
+    def _hang_worker(self, name: str) -> None:
+        self._world().hang_worker(self._worker(name))
 
     def _cut(self, name: str) -> None:
         self._world().cut_worker(self._worker(name))

@@ -64,6 +64,8 @@ class FakeWorker:
     stopped: bool = True
     stop_wanted: bool = False
     silent_since: float | None = None
+    unread: list[control.ToWorker] = field(default_factory=list)
+    """What reached it while it was frozen."""
     to_save: int | None = None
 
     @property
@@ -288,7 +290,9 @@ class World:
                     self.end_worker(node, message.worker_id, -9 if message.fence else 0)
             case TellWorker():
                 worker = node.workers.get(message.worker_id)
-                if worker is not None:
+                if worker is not None and worker.frozen:
+                    worker.unread.append(message.message)
+                elif worker is not None:
                     self._tell_worker(worker, message.message)
             case Leave():
                 node.workers.clear()
@@ -632,11 +636,17 @@ class World:
         worker.frozen = True
         worker.silent_since = self.now
 
+    def hang_worker(self, worker: FakeWorker) -> None:
+        """Its process beats and its links are up; what it computes never ends."""
+        worker.frozen = True
+
     def thaw(self) -> None:
         for node in self.nodes.values():
             node.frozen = False
             for worker in node.workers.values():
                 worker.frozen, worker.silent_since = False, None
+                while worker.unread:
+                    self._tell_worker(worker, worker.unread.pop(0))
 
     def drop_link(self, node: FakeNode) -> None:
         if node.linked:

@@ -148,7 +148,7 @@ def test_workers_that_keep_ending_in_the_same_step_end_the_run() -> None:
         world.pump(training=False)
     state, reason, detail = run_of(world)
     assert (state, reason) == (RunState.FAILED, RunReason.WORKER_CRASHES)
-    assert "8 workers in a row ended without getting beyond step 2" in detail
+    assert "workers failed 8 times in a row without getting beyond step 2" in detail
 
 
 def test_workers_that_end_in_different_steps_do_not_end_the_run() -> None:

@@ -98,6 +98,7 @@ OPS: dict[str, Callable[[World, int], object]] = {
     "preempt node": on_node(lambda w, n: w.kill_node(n.node_id, EndReason.PREEMPTED)),
     "kill worker": on_worker(lambda w, x: w.end_worker(w.nodes[x.node_id], x.worker_id, -9)),
     "freeze worker": on_worker(World.freeze_worker),
+    "hang worker": on_worker(World.hang_worker),
     "freeze node": on_node(lambda w, n: setattr(n, "frozen", True)),
     "thaw": lambda w, k: w.thaw(),
     "drop link": on_node(World.drop_link),

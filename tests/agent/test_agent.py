@@ -22,7 +22,7 @@ from bamboo_trainer.control import Prepared, StepCommitted, WorkerBeat, WorkerFa
 
 from tests.agent.coordinator_double import SECRET, CoordinatorDouble
 from tests.agent.node import WORKER, Node, prepare, start_node, write_config
-from tests.coordinator.waiting import wait_until
+from tests.waiting import wait_until
 
 
 @pytest.fixture

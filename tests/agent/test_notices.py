@@ -11,7 +11,7 @@ from bamboo_agent.messages import AgentMessage, Hint, MetadataTrouble, Notice
 from bamboo_agent.notices import REBALANCE_PATH, NoticeWatch, parse_action
 
 from tests.agent.metadata_double import ACTION, MetadataDouble, answer, metadata_double
-from tests.coordinator.waiting import until
+from tests.waiting import until
 
 TAKEN = '{"action": "terminate", "time": "2026-11-29T16:00:00Z"}'
 DEADLINE = datetime(2026, 11, 29, 16, tzinfo=UTC).timestamp()

@@ -27,7 +27,7 @@ from bamboo_cli.coordinator.events import (
 from bamboo_cli.errors import CredentialsError, InstanceGoneError, QuotaError
 from bamboo_cli.providers.base import EndReason, InstanceState, NodeConfig
 from tests.coordinator.memory_cloud import MemoryCloud, offer
-from tests.coordinator.waiting import until
+from tests.waiting import until
 
 START = 1_790_000_000.0
 CLUSTER = "demo-1"

@@ -30,7 +30,7 @@ from bamboo_cli.coordinator.store import RequestKind, RequestState
 from bamboo_cli.errors import StateError
 from bamboo_cli.providers.choose import provider_of_cloud
 from bamboo_cli.providers.local_cloud import processes
-from tests.coordinator.waiting import wait_until
+from tests.waiting import wait_until
 
 DOUBLE = Path(__file__).with_name("training_double.py")
 

@@ -25,7 +25,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from bamboo_cli.coordinator.events import AgentBeat, AgentDropped, AgentSaid, Event, StrangerRefused
 from bamboo_cli.coordinator.server import AgentServer, Link
 from bamboo_cli.errors import StateError
-from tests.coordinator.waiting import until
+from tests.waiting import until
 
 SECRET = "the secret of this cluster"
 JOIN = Join(

@@ -22,7 +22,7 @@ from bamboo_cli.coordinator.service import Service
 from bamboo_cli.coordinator.store import RequestKind, RequestState
 from tests.coordinator.agent_double import AgentDouble, Training
 from tests.coordinator.memory_cloud import MemoryCloud, offer
-from tests.coordinator.waiting import until
+from tests.waiting import until
 
 NUM_STEPS = 5
 ZONES = ("local-a", "local-b", "local-c")
@@ -172,6 +172,8 @@ def test_one_death_at_every_so_many_places(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
+# a death between accepting a connection and serving it leaves the socket to this process, which lives on
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_one_death_at_every_place(tmp_path: Path) -> None:
     for dies_at in range(live(tmp_path, None).places):
         check(live(tmp_path, dies_at))

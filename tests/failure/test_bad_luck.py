@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.failure.cluster import Bamboo
+from tests.cluster import Bamboo
 
 BREAKS_LATE = """
 from dataclasses import replace

@@ -10,7 +10,7 @@ from bamboo_cli.coordinator.states import NodeState
 from bamboo_cli.jobs import local_config
 from bamboo_cli.providers.base import InstanceState
 from bamboo_cli.providers.local import LocalProvider
-from tests.failure.cluster import DEADLINE_S, JOB, PLAIN, Bamboo
+from tests.cluster import DEADLINE_S, JOB, PLAIN, Bamboo
 
 NUM_KILLS = 10
 NUM_EARLY_KILLS = 3

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.failure.cluster import WITHOUT_REPLACEMENT, Bamboo
+from tests.cluster import WITHOUT_REPLACEMENT, Bamboo
 
 STEP = 10
 CHECKPOINTS = (3, 7)

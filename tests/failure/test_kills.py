@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.failure.cluster import WITHOUT_REPLACEMENT, Bamboo
+from tests.cluster import WITHOUT_REPLACEMENT, Bamboo
 
 RUNS = {
     "before the sums": {

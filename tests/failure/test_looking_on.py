@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bamboo_cli.coordinator.lock import owner
-from tests.failure.cluster import Bamboo
+from tests.cluster import Bamboo
 
 SLOW = {"recipe_options": {"sleep_forward_s": 0.02, "sleep_backward_s": 0.02}, "stages": 2}
 

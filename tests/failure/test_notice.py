@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from bamboo_cli.coordinator.reader import StoryEvent
-from tests.failure.cluster import PLAIN, WITHOUT_REPLACEMENT, Bamboo
+from tests.cluster import PLAIN, WITHOUT_REPLACEMENT, Bamboo
 
 NOTICE_S = 20.0
 

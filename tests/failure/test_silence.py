@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 
 from bamboo_cli.coordinator.reader import NodeStatus, StoryEvent
-from tests.failure.cluster import PLAIN, WITHOUT_REPLACEMENT, Bamboo, Command
+from tests.cluster import PLAIN, WITHOUT_REPLACEMENT, Bamboo, Command
 
 LEASE_S = 4.0
 STEP_S = 1.0

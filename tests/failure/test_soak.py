@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.failure.cluster import JOB, Bamboo
+from tests.cluster import JOB, Bamboo
 
 NUM_STAGES = 3
 NUM_MICROBATCHES = 4

@@ -16,7 +16,7 @@ from bamboo_cli.providers.local import LocalConfig, LocalProvider, LocalZone
 from bamboo_cli.providers.local_cloud import processes, store
 from bamboo_cli.providers.local_cloud.calls import ADDRESS, API_FILE
 from bamboo_cli.providers.local_cloud.model import Rented
-from tests.coordinator.waiting import wait_until
+from tests.waiting import wait_until
 
 CONFIG = LocalConfig(
     zones=(

@@ -6,7 +6,7 @@ import pytest
 
 from bamboo_cli.errors import CapacityError, InstanceGoneError
 from bamboo_cli.providers.base import EndReason, Instance, InstanceState, NodeConfig, Offer, Provider
-from tests.coordinator.waiting import wait_until
+from tests.waiting import wait_until
 
 
 def node_config(node_id: str = "n1", cluster_id: str = "c-1", port: int = 1) -> NodeConfig:

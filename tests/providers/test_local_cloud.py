@@ -25,9 +25,9 @@ from bamboo_cli.providers.local_cloud import store
 from bamboo_cli.providers.local_cloud.calls import ADDRESS, API_FILE
 from bamboo_cli.providers.local_cloud.model import draw_lifetime_s
 from tests.agent.coordinator_double import SECRET, CoordinatorDouble
-from tests.coordinator.waiting import wait_until
 from tests.providers.conftest import CloudUnderTest, is_gone
 from tests.providers.contract import ProviderContract, found, node_config, wait_for
+from tests.waiting import wait_until
 
 
 def offer_in(provider: LocalProvider, zone: str) -> Offer:

@@ -9,8 +9,8 @@ import pytest
 from bamboo_cli.providers.base import Instance
 from bamboo_cli.providers.local_cloud.metadata import MetadataEndpoint
 from bamboo_cli.providers.local_cloud.model import Rented
-from tests.coordinator.waiting import wait_until
 from tests.providers.test_local_model import rented
+from tests.waiting import wait_until
 
 ACTION = "/latest/meta-data/spot/instance-action"
 REBALANCE = "/latest/meta-data/events/recommendations/rebalance"

@@ -30,7 +30,7 @@ from bamboo_cli.coordinator.reader import (
 )
 from bamboo_cli.errors import StateError
 from bamboo_cli.providers.local_cloud import processes
-from tests.failure import paced
+from tests import paced
 
 NAME = "drilled"
 DEADLINE_S = 200.0
@@ -76,6 +76,7 @@ class Bamboo:
     """The command line over one state folder."""
 
     folder: Path
+    python: Path = Path(sys.executable)
     environment: dict[str, str] = field(default_factory=dict)
     _commands: list["Command"] = field(default_factory=list)
 
@@ -106,7 +107,7 @@ class Bamboo:
         log = self.folder / f"command-{len(self._commands)}"
         with log.with_suffix(".out").open("wb") as out, log.with_suffix(".err").open("wb") as err:
             child = subprocess.Popen(
-                [sys.executable, "-m", "bamboo_cli.main", *map(str, arguments)],
+                [str(self.python), "-m", "bamboo_cli.main", *map(str, arguments)],
                 cwd=self.folder,
                 env=os.environ | {"BAMBOO_HOME": str(self.home)} | self.environment,
                 stdin=subprocess.DEVNULL,

@@ -1,0 +1,40 @@
+"""For tests of the whole product: whatever they started ends with them; one that went well must have left nothing."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import Bamboo
+
+
+@pytest.fixture
+def bamboo(tmp_path: Path) -> Iterator[Bamboo]:
+    yield from _ended_with(Bamboo(folder=tmp_path))
+
+
+def _ended_with(bamboo: Bamboo) -> Iterator[Bamboo]:
+    try:
+        yield bamboo
+        left = bamboo.left()
+    finally:
+        bamboo.end_everything()
+    assert not left, f"still running: {left}\n{bamboo.story()}"
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """The weights of a job that nothing happens to. Each job is run once."""
+    known: dict[str, str] = {}
+
+    def weights(**changes: Any) -> str:
+        key = repr(sorted(changes.items()))
+        if key not in known:
+            for bamboo in _ended_with(Bamboo(folder=tmp_path_factory.mktemp("undisturbed"))):
+                summary = bamboo.run(**changes)
+                assert (summary["failovers"], summary["preemptions"], summary["steps_rerun"]) == (0, 0, 0)
+                known[key] = summary["weights_sha256"]
+        return known[key]
+
+    return weights

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from bamboo_cli.coordinator.reader import RunStatus, read_charges, read_runs
+from bamboo_cli.coordinator.reader import read_charges, read_runs
+from bamboo_cli.coordinator.status import RunStatus
 from bamboo_cli.costs.report import Bill, RunBill, RunFacts, bill
 
 

@@ -11,7 +11,7 @@ from bamboo_cli.errors import BambooError, StateError, UsageError
 
 if TYPE_CHECKING:
     from bamboo_cli.config import JobConfig
-    from bamboo_cli.coordinator.reader import ClusterStatus
+    from bamboo_cli.coordinator.status import ClusterStatus
     from bamboo_cli.coordinator.store import ClusterState, RequestKind
 
 IDENTITY_FILE = "cluster.json"

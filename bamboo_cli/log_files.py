@@ -10,7 +10,7 @@ from bamboo_cli import paths
 from bamboo_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from bamboo_cli.coordinator.reader import ClusterStatus
+    from bamboo_cli.coordinator.status import ClusterStatus
 
 POLL_S = 0.3
 NODE_LOGS = ("agent", "worker")

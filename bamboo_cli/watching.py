@@ -12,7 +12,7 @@ from bamboo_cli.coordinator.reader import read_events, read_runs, read_status, r
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from bamboo_cli.coordinator.reader import ClusterStatus, RunStatus, StepRow, StoryEvent
+    from bamboo_cli.coordinator.status import ClusterStatus, RunStatus, StepRow, StoryEvent
 
 LIVE_POLL_S = 0.5
 PLAIN_POLL_S = 0.4

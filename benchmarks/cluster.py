@@ -14,7 +14,8 @@ from typing import Any
 
 from bamboo_trainer.plan import Plan, PlanKind
 
-from bamboo_cli.coordinator.reader import StepRow, read_plans, read_steps
+from bamboo_cli.coordinator.reader import read_plans, read_steps
+from bamboo_cli.coordinator.status import StepRow
 
 NAME = "benchmark"
 RUN_TIMEOUT_S = 300.0

@@ -18,16 +18,8 @@ import psutil
 import yaml
 from bamboo_trainer.plan import Plan
 
-from bamboo_cli.coordinator.reader import (
-    ClusterStatus,
-    RunStatus,
-    StepRow,
-    StoryEvent,
-    read_events,
-    read_plans,
-    read_status,
-    read_steps,
-)
+from bamboo_cli.coordinator.reader import read_events, read_plans, read_status, read_steps
+from bamboo_cli.coordinator.status import ClusterStatus, RunStatus, StepRow, StoryEvent
 from bamboo_cli.errors import StateError
 from bamboo_cli.providers.local_cloud import processes
 from tests import paced

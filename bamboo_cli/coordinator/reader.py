@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bamboo_trainer.control import TrainingSpec
-from bamboo_trainer.plan import NodeId, Plan, WorkerId
+from bamboo_trainer.plan import Plan
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, select
 
@@ -18,6 +17,7 @@ from bamboo_cli.coordinator import schema
 from bamboo_cli.coordinator.entities import Checkpoints, Cluster, Node, Progress, Run, decode_row
 from bamboo_cli.coordinator.lock import is_locked
 from bamboo_cli.coordinator.states import ENDED
+from bamboo_cli.coordinator.status import ClusterStatus, CoordinatorStatus, NodeStatus, RunStatus, StepRow, StoryEvent
 from bamboo_cli.coordinator.store import ClusterState, open_for_reading, reading
 from bamboo_cli.costs import ledger
 
@@ -26,113 +26,6 @@ RATE_STEPS = 10
 
 _PLAN: TypeAdapter[Plan] = TypeAdapter(Plan)
 _SPEC: TypeAdapter[TrainingSpec] = TypeAdapter(TrainingSpec)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorStatus:
-    alive: bool
-    """The lock is held: whoever would start another one would be refused."""
-    pid: int | None
-    heartbeat_at: float | None
-    """About once a second while it is well."""
-    port: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeStatus:
-    node_id: NodeId
-    state: str
-    zone: str
-    instance_type: str
-    instance_id: str | None
-    address: str | None
-    worker_id: WorkerId | None
-    worker_state: str | None
-    hosts: tuple[tuple[int, int], ...]
-    """(pipeline_index, stage_index) of the stages that it runs under the newest plan."""
-    shadows: tuple[tuple[int, int], ...]
-    notice_deadline: float | None
-    last_beat_at: float | None
-    reason: str
-    """Why it is in this state, where that is worth a word."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStatus:
-    run_id: str
-    state: str
-    spec: dict[str, Any]
-    """The TrainingSpec as JSON."""
-    num_steps: int
-    started_at: float
-    ended_at: float | None
-    committed_steps: int
-    """Steps 0 … n-1 are committed."""
-    first_loss: float | None
-    loss: float | None
-    learning_rate: float | None
-    samples_per_s: float | None
-    num_samples: int
-    num_tokens: int
-    preemptions: int
-    failovers: int
-    reconfigurations: int
-    restores: int
-    steps_rerun: int
-    pause_s: float
-    checkpoint_step: int | None
-    """The newest complete checkpoint."""
-    model_url: str | None
-    weights_sha256: str | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterStatus:
-    name: str
-    cluster_id: str
-    cloud: str
-    state: ClusterState
-    job_text: str
-    job: dict[str, Any]
-    wanted_nodes: int
-    created_at: float
-    coordinator: CoordinatorStatus
-    nodes: tuple[NodeStatus, ...]
-    """All that ever were, by number."""
-    plan: Plan | None
-    """The newest."""
-    run: RunStatus | None
-    """The newest."""
-    spot_microusd: int
-    on_demand_microusd: int
-    """What the same machine time would have cost on demand."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoryEvent:
-    event_id: int
-    at: float
-    kind: str
-    node_id: NodeId | None
-    run_id: str | None
-    step: int | None
-    text: str
-    numbers: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRow:
-    run_id: str
-    step: int
-    generation: int
-    loss: float
-    gradient_norm: float
-    learning_rate: float
-    step_s: float
-    num_samples: int
-    num_tokens: int
-    committed_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from bamboo_cli.costs.ledger import usd
 from bamboo_cli.views.story import event_line
 
 if TYPE_CHECKING:
-    from bamboo_cli.coordinator.reader import ClusterStatus, NodeStatus, RunStatus, StepRow, StoryEvent
+    from bamboo_cli.coordinator.status import ClusterStatus, NodeStatus, RunStatus, StepRow, StoryEvent
 
 STALE_HEARTBEAT_S = 10.0
 GONE = ("released", "ended")

@@ -11,7 +11,7 @@ from rich.text import Text
 from bamboo_cli import output
 
 if TYPE_CHECKING:
-    from bamboo_cli.coordinator.reader import StoryEvent
+    from bamboo_cli.coordinator.status import StoryEvent
 
 
 def event_line(event: "StoryEvent") -> str:

@@ -2,7 +2,7 @@
 
 from bamboo_trainer.plan import NodeId, WorkerId
 
-from bamboo_cli.coordinator.reader import ClusterStatus, CoordinatorStatus, NodeStatus, RunStatus, StoryEvent
+from bamboo_cli.coordinator.status import ClusterStatus, CoordinatorStatus, NodeStatus, RunStatus, StoryEvent
 from bamboo_cli.coordinator.store import ClusterState
 
 NOW = 1_000_000.0

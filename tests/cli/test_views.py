@@ -71,7 +71,7 @@ def test_without_a_terminal_there_are_no_escapes(capsys: pytest.CaptureFixture[s
 
 
 def test_steps_line_up() -> None:
-    from bamboo_cli.coordinator.reader import StepRow
+    from bamboo_cli.coordinator.status import StepRow
 
     row = StepRow(
         run_id="r",

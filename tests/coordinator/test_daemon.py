@@ -25,7 +25,7 @@ from websockets.exceptions import InvalidStatus
 from bamboo_cli import paths
 from bamboo_cli.config import JobConfig, LocalCloudConfig
 from bamboo_cli.coordinator import daemon, lock, reader, schema, store
-from bamboo_cli.coordinator.reader import ClusterStatus, RunStatus
+from bamboo_cli.coordinator.status import ClusterStatus, RunStatus
 from bamboo_cli.coordinator.store import RequestKind, RequestState
 from bamboo_cli.errors import StateError
 from bamboo_cli.providers.choose import provider_of_cloud

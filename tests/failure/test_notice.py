@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from bamboo_cli.coordinator.reader import StoryEvent
+from bamboo_cli.coordinator.status import StoryEvent
 from tests.cluster import PLAIN, WITHOUT_REPLACEMENT, Bamboo
 
 NOTICE_S = 20.0

@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from bamboo_cli.coordinator.reader import NodeStatus, StoryEvent
+from bamboo_cli.coordinator.status import NodeStatus, StoryEvent
 from tests.cluster import PLAIN, WITHOUT_REPLACEMENT, Bamboo, Command
 
 LEASE_S = 4.0

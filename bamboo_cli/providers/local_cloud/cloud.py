@@ -11,24 +11,22 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
-from pydantic import TypeAdapter
 
 from bamboo_cli.errors import CapacityError, CloudError, InstanceGoneError
 from bamboo_cli.providers.base import Instance
-from bamboo_cli.providers.local_cloud import processes, store
+from bamboo_cli.providers.local_cloud import home, processes, store
 from bamboo_cli.providers.local_cloud.metadata import MetadataEndpoint
 from bamboo_cli.providers.local_cloud.model import CloudState, Due, Rented, Request, due, loopback_address
-from bamboo_cli.providers.local_cloud.processes import CLUSTER_VARIABLE, INSTANCE_VARIABLE
+from bamboo_cli.providers.local_cloud.processes import INSTANCE_VARIABLE
 
 log = logging.getLogger(__name__)
 
 FORGET_S = 24 * 3600.0
 """An ended instance is listed at least that long, and its logs are kept."""
-_CONFIG_FILE: TypeAdapter[dict[str, object]] = TypeAdapter(dict[str, object])
 
 
 class CloudClosed(Exception):
@@ -162,7 +160,7 @@ class LocalCloud:
             launched_at=time.time(),
         )
         try:
-            self._write_config(rented)
+            home.write_config(self._folder, rented)
             self._created[request.config.cluster_id] = rented.index + 1
             self._rented[instance_id] = rented
             self._store()
@@ -176,7 +174,9 @@ class LocalCloud:
     def _boot(self, rented: Rented) -> None:
         command = [sys.executable, "-m", "bamboo_agent"]
         try:
-            child = processes.start(command, folder=self._home(rented), environment=self._environment(rented))
+            child = processes.start(
+                command, folder=home.of(self._folder, rented), environment=home.environment(self._folder, rented)
+            )
         except OSError as error:
             log.error("%s could not be booted: %s", rented.instance_id, error)
             self._end(rented)
@@ -215,7 +215,7 @@ class LocalCloud:
         endpoint = self._open_endpoint(rented.instance_id, rented.address, rented.metadata_port)
         if endpoint.port != rented.metadata_port:
             rented = replace(rented, metadata_port=endpoint.port)
-            self._write_config(rented)
+            home.write_config(self._folder, rented)
         if rented.pid is None:
             for process in processes.marked(INSTANCE_VARIABLE, rented.instance_id):
                 if os.getpgid(process.pid) == process.pid:
@@ -250,7 +250,7 @@ class LocalCloud:
         store.save(self._state_path, CloudState(created=self._created, rented=tuple(self._rented.values())))
 
     def _forget(self, rented: Rented) -> None:
-        shutil.rmtree(self._home(rented), ignore_errors=True)
+        shutil.rmtree(home.of(self._folder, rented), ignore_errors=True)
         del self._rented[rented.instance_id]
 
     def _open_endpoint(self, instance_id: str, address: str, port: int) -> MetadataEndpoint:
@@ -271,36 +271,6 @@ class LocalCloud:
             return "127.0.0.1"
         taken = {rented.address for rented in self._rented.values() if rented.live}
         return next(a for a in map(loopback_address, range(len(taken) + 1)) if a not in taken)
-
-    def _home(self, rented: Rented) -> Path:
-        return self._folder / "instances" / rented.instance_id
-
-    def _write_config(self, rented: Rented) -> None:
-        """What the agent reads: ``bamboo_agent.config.AgentConfig``."""
-        home = self._home(rented)
-        home.mkdir(parents=True, exist_ok=True)
-        facts = {
-            "instance_id": rented.instance_id,
-            "zone": rented.request.zone,
-            "address": rented.address,
-            "metadata_endpoint": _endpoint_url(rented),
-            "notice_poll_s": rented.request.notice_poll_s,
-        }
-        store.write_private(
-            home / "config.json", _CONFIG_FILE.dump_json(asdict(rented.request.config) | facts, indent=1)
-        )
-
-    def _environment(self, rented: Rented) -> dict[str, str]:
-        return dict(os.environ) | {
-            "BAMBOO_NODE_CONFIG": str(self._home(rented) / "config.json"),
-            "AWS_EC2_METADATA_SERVICE_ENDPOINT": _endpoint_url(rented),
-            CLUSTER_VARIABLE: rented.request.config.cluster_id,
-            INSTANCE_VARIABLE: rented.instance_id,
-        }
-
-
-def _endpoint_url(rented: Rented) -> str:
-    return f"http://{rented.address}:{rented.metadata_port}"
 
 
 def _has_loopback_aliases() -> bool:

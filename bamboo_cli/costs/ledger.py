@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 MICROUSD = 1_000_000
 """Micro-dollars in a dollar."""
+UNKNOWN = "unknown, so counted as nothing"
+"""The source of a price that nobody has told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,8 @@ def charges(
 ) -> tuple[Charge, ...]:
     """All charges up to ``now``, by instance and time.
 
-    The first known price of a zone and type also holds before it. Raises ValueError for a rental without any price.
+    The first known price of a zone and type also holds before it. Without any, the time is billed as nothing and says
+    ``UNKNOWN`` as its source: a bill with a hole in it is better than none.
     """
     by_market: dict[tuple[str, str], list[Price]] = {}
     for price in sorted(prices, key=lambda price: price.from_at):
@@ -78,9 +81,7 @@ def charges(
     intervals = sorted(runs, key=lambda run: run.started_at)
     found: list[Charge] = []
     for rental in sorted(rentals, key=lambda rental: (rental.launched_at, rental.instance_id)):
-        market = by_market.get((rental.zone, rental.instance_type))
-        if market is None:
-            raise ValueError(f"no price is known for {rental.instance_type} in {rental.zone}")
+        market = by_market.get((rental.zone, rental.instance_type)) or [_no_price(rental)]
         found += _charges_of(rental, market, intervals, now)
     return tuple(found)
 
@@ -92,6 +93,17 @@ def microusd(usd: float) -> int:
 def usd(amount: int) -> float:
     """Micro-dollars as dollars, for printing."""
     return amount / MICROUSD
+
+
+def _no_price(rental: Rental) -> Price:
+    return Price(
+        zone=rental.zone,
+        instance_type=rental.instance_type,
+        from_at=rental.launched_at,
+        spot_microusd_per_hour=0,
+        on_demand_microusd_per_hour=0,
+        price_source=UNKNOWN,
+    )
 
 
 def _charges_of(rental: Rental, market: Sequence[Price], runs: Sequence[RunInterval], now: float) -> list[Charge]:

@@ -63,7 +63,7 @@ class Bill:
     by_type: tuple[tuple[str, Amount], ...]
     by_node: tuple[tuple[str, Amount], ...]
     price_sources: tuple[str, ...]
-    """``live``, ``job file``, ``catalogue YYYY-MM-DD``."""
+    """``live``, ``job file``, ``catalogue YYYY-MM-DD``, or that it is unknown."""
 
 
 def amount(charges: Iterable[Charge]) -> Amount:

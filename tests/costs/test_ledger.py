@@ -78,9 +78,15 @@ def test_a_clock_that_jumped_back_bills_nothing_and_breaks_nothing() -> None:
     assert charges([rental(launched=100, ended=None)], [price(0.3)], [], START + 50) == ()
 
 
-def test_a_rental_without_a_price_is_an_error_and_not_free() -> None:
-    with pytest.raises(ValueError, match="no price is known for t in b"):
-        charges([rental(zone="b")], [price(0.3)], [], START)
+def test_a_rental_without_a_price_is_on_the_bill_and_says_so() -> None:
+    ledger = charges([rental("n1"), rental("n2", zone="b")], [price(0.36)], [], START)
+
+    found = bill(ledger, [])
+
+    assert found.price_sources == ("job file", "unknown, so counted as nothing")
+    by_node = dict(found.by_node)
+    assert by_node["n2"].seconds == by_node["n1"].seconds
+    assert by_node["n2"].spot_microusd == 0 < by_node["n1"].spot_microusd
 
 
 def test_the_report_says_what_a_step_a_million_samples_and_the_pauses_cost() -> None:

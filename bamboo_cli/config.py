@@ -149,8 +149,13 @@ class JobConfig(_Section):
     min_nodes: int = Field(1, ge=1, description="With fewer nodes than this the run waits for more.")
     redundancy: Mode = Field(
         Mode.BUBBLE,
-        description="Whether each stage has a shadow, and when that computes: `off`, `lazy` (only after a loss), "
-        "`bubble` (while it would wait anyway), `eager` (every step).",
+        description="How each stage is protected. With a shadow that computes its forwards `lazy` (only after a loss), "
+        "in each `bubble` (while it would wait anyway) or `eager` (every step), or backwards as well (`full`), or "
+        "nothing (`mirror`: after a loss the step runs again). Without: `reroute` (another pipeline takes the stage "
+        "over) or `off`.",
+    )
+    redundancy_level: int = Field(
+        1, ge=1, le=2, description="Shadows of each stage: so many neighbours may be lost at once. Costs their memory."
     )
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="Where and how often to save.")
     lease_s: float = Field(
@@ -173,7 +178,7 @@ class JobConfig(_Section):
 
 def cross_checks(job: JobConfig) -> list[tuple[tuple[str | int, ...], str]]:
     """What single fields cannot know: (key, what is wrong and what to do), in the order of the file."""
-    return [*_check_sizes(job), *_check_zones(job), *_check_drill(job)]
+    return [*_check_sizes(job), *_check_redundancy(job), *_check_zones(job), *_check_drill(job)]
 
 
 def _check_sizes(job: JobConfig) -> list[tuple[tuple[str | int, ...], str]]:
@@ -207,6 +212,22 @@ def _check_sizes(job: JobConfig) -> list[tuple[tuple[str | int, ...], str]]:
     if job.min_nodes > job.num_nodes:
         found.append((("min_nodes",), f"{job.min_nodes} is more than the {job.num_nodes} nodes of the job"))
     return found
+
+
+def _check_redundancy(job: JobConfig) -> list[tuple[tuple[str | int, ...], str]]:
+    if job.redundancy is Mode.REROUTE and job.pipelines < 2:
+        return [(("redundancy",), "`reroute` takes over from another pipeline: take 2 or more pipelines")]
+    if job.redundancy_level > 1 and not job.redundancy.has_shadows:
+        return [(("redundancy_level",), f"there are no shadows with `redundancy: {job.redundancy}`")]
+    if job.redundancy_level > 1 and job.stages <= job.redundancy_level:
+        return [
+            (
+                ("redundancy_level",),
+                f"a stage can have {job.stages - 1} shadows in a pipeline of {job.stages} stages; "
+                f"take {job.redundancy_level + 1} or more stages, or a lower level",
+            )
+        ]
+    return []
 
 
 def _check_zones(job: JobConfig) -> list[tuple[tuple[str | int, ...], str]]:

@@ -57,6 +57,7 @@ def run_spec(job: JobConfig, run_id: str, default_checkpoint_url: str) -> RunSpe
         num_stages=job.stages,
         min_nodes=job.min_nodes,
         mode=job.redundancy,
+        level=job.redundancy_level,
         checkpoints_kept=job.checkpoint.keep,
         drills=tuple(_drill(entry) for entry in job.drill if entry.action is None),
     )

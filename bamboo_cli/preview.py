@@ -17,7 +17,7 @@ class PlacedNode:
     pipeline_index: int | None
     """None: a standby."""
     stage_index: int | None
-    shadows_stage: int | None
+    shadows_stages: tuple[int, ...]
     spot_usd_per_hour: float
     on_demand_usd_per_hour: float
     schedule: str
@@ -39,7 +39,7 @@ class Preview:
     bubble_share: float
     """Of the workers' time, were all stages even and a backward twice a forward."""
     redundant_share: float | None
-    """Of the redundant forwards, what fits into the bubbles (all in eager mode). None: no redundancy."""
+    """Of the redundant forwards, what fits into the bubbles (all in eager mode). None: the mode computes none."""
     spot_usd_per_hour: float
     on_demand_usd_per_hour: float
     warnings: tuple[str, ...]
@@ -61,7 +61,9 @@ def preview(job: JobConfig, model: Model | None = None) -> Preview:
         microbatch_size=job.microbatch_size,
         mode=job.redundancy,
         bubble_share=result.bubble_share,
-        redundant_share=result.num_redundant / result.wanted_redundant if result.wanted_redundant else None,
+        redundant_share=result.num_redundant / result.wanted_redundant
+        if result.wanted_redundant and job.redundancy in (Mode.BUBBLE, Mode.EAGER)
+        else None,
         spot_usd_per_hour=sum(node.spot_usd_per_hour for node in nodes),
         on_demand_usd_per_hour=sum(node.on_demand_usd_per_hour for node in nodes),
         warnings=tuple(_warnings(job)),
@@ -70,9 +72,13 @@ def preview(job: JobConfig, model: Model | None = None) -> Preview:
 
 def _warnings(job: JobConfig) -> list[str]:
     found = []
-    if job.redundancy is Mode.OFF:
+    if job.redundancy is Mode.OFF and job.pipelines == 1:
         found.append("redundancy is off: every loss goes back to the newest checkpoint")
-    elif job.stages == 1:
+    elif job.redundancy is Mode.OFF:
+        found.append("redundancy is off: after a loss the step runs again from the layers of another pipeline")
+    elif job.redundancy is Mode.MIRROR:
+        found.append("shadows compute nothing: after a loss the step runs again")
+    elif job.stages == 1 and job.pipelines == 1:
         found.append("with one stage nobody can shadow it: every loss goes back to the newest checkpoint")
     if job.num_nodes == job.pipelines * job.stages:
         found.append("no node stands by: after a loss a neighbour runs two stages until a new node has booted")
@@ -110,6 +116,7 @@ def _plan(job: JobConfig, zones: list[ZoneConfig]) -> Plan:
         num_pipelines=job.pipelines,
         num_stages=job.stages,
         mode=job.redundancy,
+        level=job.redundancy_level,
         num_microbatches=job.num_microbatches,
         costs_s=(1.0,) * job.stages,
         parameter_bytes=(1,) * job.stages,
@@ -127,7 +134,7 @@ def _placed(index: int, zone: ZoneConfig, plan: Plan, result: DryRun) -> PlacedN
         zone=zone.name,
         pipeline_index=hosted.pipeline_index if hosted else None,
         stage_index=hosted.stage_index if hosted else None,
-        shadows_stage=shadowed[0].stage_index if shadowed else None,
+        shadows_stages=tuple(stage.stage_index for stage in shadowed),
         spot_usd_per_hour=zone.spot_usd_per_hour,
         on_demand_usd_per_hour=zone.on_demand_usd_per_hour,
         schedule=grid(result)[member.worker_id] if member else "",

@@ -20,15 +20,12 @@ from bamboo_trainer.plan import (
     Member,
     Mode,
     NodeId,
-    Pipeline,
     Plan,
     PlanKind,
-    StagePlan,
     WorkerId,
     check_plan,
-    split_microbatches,
 )
-from bamboo_trainer.redundancy import shadow_index
+from bamboo_trainer.reconfigure import build_pipelines
 
 
 @dataclass(slots=True)
@@ -129,34 +126,18 @@ class Fleet:
         num_pipelines: int,
         num_stages: int,
         mode: Mode,
+        level: int = 1,
     ) -> Plan:
         members = [p.member for p in self.processes.values() if p.member is not None]
         ranges = cut([c.forward_s + c.backward_s for c in costs], num_stages)
-        pipelines = []
-        for d, microbatches in enumerate(split_microbatches(spec.num_microbatches, num_pipelines)):
-            names = [m.worker_id for m in members[d * num_stages : (d + 1) * num_stages]]
-            stages = []
-            for s, layers in enumerate(ranges):
-                shadower = shadow_index(s, num_stages) if mode is not Mode.OFF else None
-                stages.append(
-                    StagePlan(
-                        pipeline_index=d,
-                        stage_index=s,
-                        first_layer=layers.start,
-                        end_layer=layers.stop,
-                        host=names[s],
-                        shadow=None if shadower is None else names[shadower],
-                    )
-                )
-            pipelines.append(
-                Pipeline(first_microbatch=microbatches.start, end_microbatch=microbatches.stop, stages=tuple(stages))
-            )
+        names = [member.worker_id for member in members]
+        rows = [names[d * num_stages : (d + 1) * num_stages] for d in range(num_pipelines)]
+        pipelines = build_pipelines(rows, [ranges] * num_pipelines, spec.num_microbatches, mode, level)
         plan = Plan(
             generation=1,
             kind=PlanKind.BOUNDARY,
             first_step=0,
-            mode=mode,
-            pipelines=tuple(pipelines),
+            pipelines=pipelines,
             members=tuple(members),
         )
         fetches = tuple(

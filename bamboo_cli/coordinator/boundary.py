@@ -19,6 +19,7 @@ def wanted_of(run: Run) -> Wanted:
         num_pipelines=run.spec.num_pipelines,
         num_stages=run.spec.num_stages,
         mode=run.spec.mode,
+        level=run.spec.level,
         num_microbatches=run.spec.training.num_microbatches,
         costs_s=tuple(cost.forward_s + cost.backward_s for cost in run.costs),
         parameter_bytes=tuple(cost.parameter_bytes for cost in run.costs),
@@ -44,8 +45,8 @@ def why_change(board: Board) -> tuple[str, float] | None:
         copies = ", ".join(f"layer {d.layer} on {d.worker_id}" for d in run.distrusted)
         return f"copies that differ from their owners': {copies}", board.config.settle_s
     num_hosts = len({stage.host for stage in run.plan.stages()})
-    if wanted.is_redundant and len(staying) >= 2 and not is_fully_shadowed(run.plan):
-        return "a stage has no shadow", urgent_s
+    if wanted.is_redundant and len(staying) >= 2 and not is_fully_shadowed(run.plan, wanted.level):
+        return "a stage lacks a shadow", urgent_s
     if shape.num_hosts > num_hosts:
         return f"{len(staying)} nodes can host more", board.config.gather_s if is_anybody_coming(board) else 0.0
     return None
@@ -57,13 +58,13 @@ def _works(run: Run, worker_id: WorkerId) -> bool:
 
 
 def _would_thin_out(board: Board, shape: Shape) -> bool:
-    """Fewer pipelines change the bits of the sums. While other nodes are coming that can wait: with redundancy and
+    """Fewer pipelines change the bits of the sums. While other nodes are coming that can wait: with protection and
     another pipeline, no single loss costs a step meanwhile."""
     run = board.run
     assert run is not None
     if run.plan is None or shape.num_pipelines >= run.plan.num_pipelines:
         return False
-    return wanted_of(run).is_redundant and is_anybody_coming(board)
+    return wanted_of(run).is_protected and is_anybody_coming(board)
 
 
 def is_anybody_coming(board: Board) -> bool:

@@ -124,5 +124,5 @@ def choose_victim(run: Run, broken: list[BrokenLink]) -> WorkerId:
     assert run.plan is not None
     links = Counter(worker_id for pair in {frozenset((b.reporter, b.peer)) for b in broken} for worker_id in pair)
     spared = Counter(run.suspects)
-    unshadowed = {stage.host for stage in run.plan.stages() if stage.shadow is None}
+    unshadowed = {stage.host for stage in run.plan.stages() if not stage.shadows}
     return max(links, key=lambda w: (links[w], spared[w], w not in unshadowed, w))

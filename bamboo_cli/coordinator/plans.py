@@ -92,7 +92,7 @@ def _without_distrusted(plan: Plan, run: Run) -> Plan:
     pipelines = []
     for pipeline in plan.pipelines:
         stages = tuple(
-            replace(s, shadow=None) if s.shadow and any((s.shadow, x) in bad for x in s.layers) else s
+            replace(s, shadows=tuple(w for w in s.shadows if not any((w, x) in bad for x in s.layers)))
             for s in pipeline.stages
         )
         pipelines.append(replace(pipeline, stages=stages))

@@ -57,6 +57,8 @@ class RunSpec:
     min_nodes: int = 1
     """With fewer the run waits."""
     mode: Mode = Mode.BUBBLE
+    level: int = 1
+    """Shadows a stage."""
     checkpoints_kept: int = 2
     model_url: str = ""
     """Where the merged model is written at the end; empty: ``<checkpoint_url>/model.safetensors``."""

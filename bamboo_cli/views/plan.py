@@ -54,7 +54,7 @@ def _placement(found: Preview) -> RenderableType:
             node.node_id,
             node.zone,
             _stage(found, node),
-            "" if node.shadows_stage is None else f"stage {node.shadows_stage}",
+            ", ".join(f"stage {stage_index}" for stage_index in node.shadows_stages),
             "" if node.stage_index is None else f"{node.peak_activations} × microbatch",
             output.usd(node.spot_usd_per_hour),
         )

@@ -64,7 +64,8 @@ def test_a_recipe_file_is_found_beside_the_job_file(tmp_path: Path) -> None:
         ("lease_s: 0", "job.yaml:5: lease_s: should be greater than 0, but is 0"),
         (
             "redundancy: sometimes",
-            "job.yaml:5: redundancy: should be 'off', 'lazy', 'bubble' or 'eager', but is 'sometimes'",
+            "job.yaml:5: redundancy: should be 'off', 'mirror', 'reroute', 'lazy', 'bubble', 'eager' or 'full', "
+            "but is 'sometimes'",
         ),
         (
             "checkpoint:\n  every: often",
@@ -75,6 +76,15 @@ def test_a_recipe_file_is_found_beside_the_job_file(tmp_path: Path) -> None:
         (
             "nodes: 1",
             "job.yaml:5: nodes: 1 nodes cannot host 1 pipelines of 2 stages; take 2 or more, or leave the key out",
+        ),
+        (
+            "redundancy: reroute",
+            "job.yaml:5: redundancy: `reroute` takes over from another pipeline: take 2 or more pipelines",
+        ),
+        (
+            "redundancy_level: 2",
+            "job.yaml:5: redundancy_level: a stage can have 1 shadows in a pipeline of 2 stages; "
+            "take 3 or more stages, or a lower level",
         ),
         ("min_nodes: 3", "job.yaml:5: min_nodes: 3 is more than the 2 nodes of the job"),
         (

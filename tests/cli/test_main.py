@@ -99,7 +99,10 @@ def test_plan_as_json_has_the_placement_and_the_price(tmp_path: Path) -> None:
     done = bamboo("plan", str(tmp_path / "job.yaml"), "--json", home=tmp_path)
 
     plan = json.loads(done.stdout)
-    assert [(n["node_id"], n["stage_index"], n["shadows_stage"]) for n in plan["nodes"]] == [("n1", 0, 1), ("n2", 1, 0)]
+    assert [(n["node_id"], n["stage_index"], n["shadows_stages"]) for n in plan["nodes"]] == [
+        ("n1", 0, [1]),
+        ("n2", 1, [0]),
+    ]
     assert plan["bubble_share"] == pytest.approx(1 / 5)
     assert plan["spot_usd_per_hour"] == pytest.approx(0.62)
 

@@ -45,7 +45,8 @@ def _check_run(machine: Machine) -> None:
         nodes = [m.node_id for m in run.plan.members]
         assert len(set(nodes)) == len(nodes), "one worker a node"
         for stage in run.plan.stages():
-            assert stage.shadow is None or _node(stage.host) != _node(stage.shadow), "no shadow on the stage's own node"
+            nodes = [_node(holder) for holder in stage.holders]
+            assert len(set(nodes)) == len(nodes), "a stage and its shadows are on different nodes"
     if run.state in UNDER_PLAN:
         assert run.plan is not None
     assert (run.pause is not None) == (run.state in (RunState.QUIESCING, RunState.HALTING)) or (

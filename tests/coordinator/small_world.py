@@ -726,7 +726,7 @@ def _describe_message(node_id: NodeId, message: Any) -> str:
             return f"{node_id}: leave ({message.reason})"
         case TellWorker(worker_id=worker_id, message=control.Adopt(plan=plan)):
             stages = " ".join(
-                f"{s.pipeline_index}.{s.stage_index}[{s.first_layer}-{s.end_layer - 1}]={s.host}+{s.shadow or 'none'}"
+                f"{s.pipeline_index}.{s.stage_index}[{s.first_layer}-{s.end_layer - 1}]={'+'.join(s.holders)}"
                 for s in plan.stages()
             )
             fetches = " ".join(f"{f.layer}<-{f.source or 'store'}" for f in plan.fetches if f.worker_id == worker_id)

@@ -58,6 +58,7 @@ class MachineWorld:
         num_microbatches: int = 3,
         num_steps: int = 4,
         mode: Mode = Mode.BUBBLE,
+        level: int = 1,
         replace_nodes: bool = True,
         seed: int = 0,
         restarts: Collection[int] = (),
@@ -65,6 +66,8 @@ class MachineWorld:
         self.rng = random.Random(seed)
         self.restarts = restarts
         self.num_layers = 2 * num_stages
+        self.lost_a_layer = False
+        """At some loss, no live worker held one of the layers."""
         self.world = World(self.num_layers, num_microbatches, num_steps, tied=True, checkpoint_every=2)
         self.world.on_report = self._worker_says
         self.config = ClusterConfig(
@@ -84,7 +87,12 @@ class MachineWorld:
         self.steps: dict[int, float] = {}
         self.story: list[str] = []
         spec = RunSpec(
-            training=self.world.spec, num_pipelines=num_pipelines, num_stages=num_stages, mode=mode, checkpoints_kept=2
+            training=self.world.spec,
+            num_pipelines=num_pipelines,
+            num_stages=num_stages,
+            mode=mode,
+            level=level,
+            checkpoints_kept=2,
         )
         self.events.append(ev.RequestMade(request_id=1, request=ev.StartRun(spec=spec)))
 
@@ -287,6 +295,8 @@ class MachineWorld:
         peers = [w for w in self.world.executors if w != worker_id]
         # what it had told its agent is lost too, but for what has left the machine already
         self.world.lose(worker_id, [w for w in peers if self.rng.random() < 0.5])
+        held = {layer for compute in self.world.computes_alive() for layer in compute.held_layers()}
+        self.lost_a_layer |= len(held) < self.num_layers
         news: list[ev.Event] = [ev.AgentDropped(node_id=node_id)]
         self.rng.shuffle(peers)
         self.events.extend(news if self.rng.random() < 0.5 else [])

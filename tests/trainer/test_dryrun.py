@@ -5,37 +5,19 @@ import itertools
 import pytest
 from bamboo_trainer import dryrun
 from bamboo_trainer.dryrun import DeadlockError, Durations, dry_run, grid
-from bamboo_trainer.plan import Member, Mode, NodeId, Pipeline, Plan, PlanKind, StagePlan, WorkerId, split_microbatches
-from bamboo_trainer.redundancy import fail_over, shadow_index
+from bamboo_trainer.plan import Member, Mode, NodeId, Plan, PlanKind, WorkerId
+from bamboo_trainer.reconfigure import build_pipelines
+from bamboo_trainer.redundancy import fail_over
 
 
 def make_plan(*, stages: int, microbatches: int, pipelines: int = 1, mode: Mode = Mode.BUBBLE) -> Plan:
     workers = [[WorkerId(f"n{d * stages + s + 1}/1") for s in range(stages)] for d in range(pipelines)]
-
-    def stage_plan(d: int, s: int) -> StagePlan:
-        shadow = None if mode is Mode.OFF else shadow_index(s, stages)
-        return StagePlan(
-            pipeline_index=d,
-            stage_index=s,
-            first_layer=s,
-            end_layer=s + 1,
-            host=workers[d][s],
-            shadow=None if shadow is None else workers[d][shadow],
-        )
-
+    cut = [range(s, s + 1) for s in range(stages)]
     return Plan(
         generation=1,
         kind=PlanKind.BOUNDARY,
         first_step=0,
-        mode=mode,
-        pipelines=tuple(
-            Pipeline(
-                first_microbatch=part.start,
-                end_microbatch=part.stop,
-                stages=tuple(stage_plan(d, s) for s in range(stages)),
-            )
-            for d, part in enumerate(split_microbatches(microbatches, pipelines))
-        ),
+        pipelines=build_pipelines(workers, [cut] * pipelines, microbatches, mode, 1),
         members=tuple(
             Member(worker_id=w, node_id=NodeId(w.split("/")[0]), address="127.0.0.1", port=1)
             for w in itertools.chain(*workers)
@@ -65,7 +47,7 @@ def test_redundant_forwards_fill_bubbles_and_cost_no_time() -> None:
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
-@pytest.mark.parametrize("mode", [Mode.LAZY, Mode.BUBBLE, Mode.EAGER])
+@pytest.mark.parametrize("mode", [Mode.LAZY, Mode.BUBBLE, Mode.EAGER, Mode.FULL])
 def test_after_a_failover_one_worker_runs_two_stages_and_the_step_still_ends(victim: int, mode: Mode) -> None:
     plan = make_plan(stages=3, microbatches=4, pipelines=2, mode=mode)
     lost = plan.stage(1, victim).host
@@ -74,7 +56,7 @@ def test_after_a_failover_one_worker_runs_two_stages_and_the_step_still_ends(vic
 
     result = dry_run(promoted, Durations.even(3))
 
-    done = [s.action for s in result.slots if str(s.action.kind) in "FB"]
+    done = [slot.action for slot in result.slots if not slot.redundant]
     assert len(done) == len(set(done)) == 2 * 3 * 4  # forward and backward, stages, microbatches over both pipelines
     assert lost not in result.workers
 
@@ -83,8 +65,8 @@ def test_a_schedule_that_cannot_end_is_told_with_who_waits(monkeypatch: pytest.M
     """Given a schedule that never runs the last stage, when dry-run, then the waiting stage is named."""
     honest = dryrun.next_action
 
-    def never_stage_1(hosted, shadowed, mode, has):  # type: ignore[no-untyped-def]
-        return honest([h for h in hosted if h.stage.stage_index != 1], shadowed, mode, has)
+    def never_stage_1(hosted, shadowed, has):  # type: ignore[no-untyped-def]
+        return honest([h for h in hosted if h.stage.stage_index != 1], shadowed, has)
 
     monkeypatch.setattr(dryrun, "next_action", never_stage_1)
 

@@ -85,9 +85,10 @@ def train(
     num_stages: int,
     mode: Mode = Mode.BUBBLE,
     lose_at: int | None = None,
+    level: int = 1,
 ) -> dict[str, torch.Tensor]:
     num_layers = len(load_recipe(*recipe).layers)
-    plan = grid_plan(num_pipelines, num_stages, 6, num_layers // num_stages, mode)
+    plan = grid_plan(num_pipelines, num_stages, 6, num_layers // num_stages, mode, level)
     assert plan.num_layers == num_layers
     world = TorchWorld(recipe, 6, folder)
     for worker_id in plan.worker_ids():
@@ -96,8 +97,11 @@ def train(
     if lose_at is not None:
         victim = world.run(lambda worker_id, action: world.num_actions == lose_at)
         assert victim is not None
-        world.lose(victim)
-        after = fail_over(plan, {victim}, 2)
+        # at level 2 its nearest shadow goes with it
+        lost = [w for w in plan.hosted_by(victim)[0].holders[:level] if w in world.executors]
+        for worker_id in lost:
+            world.lose(worker_id)
+        after = fail_over(plan, lost, 2)
         assert after is not None
         world.adopt(after)
     world.run()
@@ -125,11 +129,19 @@ def test_the_cut_and_the_mode_do_not_change_a_bit(folder: str, recipe: tuple[str
 
 
 @pytest.mark.parametrize("lose_at", [90, 131])
-@pytest.mark.parametrize("mode", [Mode.LAZY, Mode.BUBBLE, Mode.EAGER])
+@pytest.mark.parametrize("mode", [mode for mode in Mode if mode.survives_within_step])
 def test_a_failover_does_not_change_a_bit(folder: str, mode: Mode, lose_at: int) -> None:
     if "2x2" not in _undisturbed:
         _undisturbed["2x2"] = train(folder, GPT2, 2, 2, Mode.OFF)
     assert_same_bits(train(folder, GPT2, 2, 2, mode, lose_at), _undisturbed["2x2"])
+
+
+@pytest.mark.parametrize("lose_at", [110, 161])
+@pytest.mark.parametrize("mode", [Mode.LAZY, Mode.BUBBLE, Mode.EAGER, Mode.FULL])
+def test_two_neighbours_lost_at_level_2_do_not_change_a_bit(folder: str, mode: Mode, lose_at: int) -> None:
+    if "1x4" not in _undisturbed:
+        _undisturbed["1x4"] = train(folder, GPT2, 1, 4, Mode.OFF)
+    assert_same_bits(train(folder, GPT2, 1, 4, mode, lose_at, level=2), _undisturbed["1x4"])
 
 
 def test_more_pipelines_change_sums_within_the_documented_tolerance(folder: str) -> None:

@@ -1,5 +1,8 @@
 """The planner for step boundaries: its rules as properties over many clusters, its choices as examples."""
 
+from dataclasses import replace
+
+import pytest
 from bamboo_trainer.plan import Mode, NodeId, Plan, PlanKind, WorkerId, check_plan
 from bamboo_trainer.reconfigure import Candidate, Shape, Wanted, choose_shape, plan_boundary
 from bamboo_trainer.redundancy import fail_over, is_fully_shadowed
@@ -8,12 +11,18 @@ from hypothesis import strategies as st
 
 
 def want(
-    num_pipelines: int = 1, num_stages: int = 2, num_layers: int = 6, mode: Mode = Mode.BUBBLE, microbatches: int = 4
+    num_pipelines: int = 1,
+    num_stages: int = 2,
+    num_layers: int = 6,
+    mode: Mode = Mode.BUBBLE,
+    microbatches: int = 4,
+    level: int = 1,
 ) -> Wanted:
     return Wanted(
         num_pipelines=num_pipelines,
         num_stages=num_stages,
         mode=mode,
+        level=level,
         num_microbatches=microbatches,
         costs_s=(1.0,) * num_layers,
         parameter_bytes=(100,) * num_layers,
@@ -43,6 +52,7 @@ wanteds = st.builds(
     num_layers=st.integers(1, 9),
     mode=st.sampled_from(Mode),
     microbatches=st.integers(1, 6),
+    level=st.integers(1, 2),
 )
 
 
@@ -102,11 +112,51 @@ def test_with_redundancy_and_two_workers_any_one_loss_is_survived(cluster: tuple
     candidates, wanted = cluster
     plan = plan_of(candidates, wanted)
     if wanted.is_redundant and sum(not c.leaving for c in candidates) >= 2:
-        assert is_fully_shadowed(plan)
+        assert is_fully_shadowed(plan, wanted.level)
         for worker_id in plan.worker_ids():
-            assert fail_over(plan, {worker_id}, 6) is not None
+            if wanted.mode.survives_within_step:
+                assert fail_over(plan, {worker_id}, 6) is not None
+            others = [w for w in plan.worker_ids() if w != worker_id]
+            assert set().union(*map(plan.layers_of, others)) == set(range(wanted.num_layers))
     elif not wanted.is_redundant:
-        assert all(stage.shadow is None for stage in plan.stages())
+        assert all(not stage.shadows for stage in plan.stages())
+
+
+@pytest.mark.parametrize("num_pipelines", [1, 2])
+def test_at_level_2_any_two_neighbours_may_go_together(num_pipelines: int) -> None:
+    wanted = want(num_pipelines, 4, level=2)
+    plan = plan_of([worker(i) for i in range(1, 4 * num_pipelines + 1)], wanted)
+    for pipeline in plan.pipelines:
+        for s, stage in enumerate(pipeline.stages):
+            pair = {stage.host, pipeline.stages[(s + 1) % 4].host}
+            after = fail_over(plan, pair, 6)
+            assert after is not None
+            assert all(not set(stage.holders) & pair for stage in after.stages())
+            # and one more after that, where level 1 would have nobody left in the pipeline
+            assert num_pipelines == 2 or fail_over(plan_at_level_1(plan), pair, 6) is None
+
+
+def plan_at_level_1(plan: Plan) -> Plan:
+    return replace(
+        plan,
+        pipelines=tuple(
+            replace(p, stages=tuple(replace(s, shadows=s.shadows[:1]) for s in p.stages)) for p in plan.pipelines
+        ),
+    )
+
+
+def test_without_a_shadow_the_least_busy_worker_of_another_pipeline_takes_over() -> None:
+    plan = plan_of([worker(i) for i in range(1, 7)], want(3, 2, mode=Mode.REROUTE))
+    victim, second = plan.stage(0, 1).host, plan.stage(1, 1).host
+
+    after = fail_over(plan, {victim}, 6)
+    assert after is not None
+    both = fail_over(after, {second}, 7)
+    assert both is not None
+
+    assert after.stage(0, 1).host in (plan.stage(1, 1).host, plan.stage(2, 1).host)
+    assert both.stage(0, 1).host == both.stage(1, 1).host == plan.stage(2, 1).host
+    assert fail_over(both, {plan.stage(2, 1).host}, 8) is None
 
 
 @given(st.integers(1, 12), wanteds)

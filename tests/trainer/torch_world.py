@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 from bamboo_trainer.control import TrainingSpec
-from bamboo_trainer.plan import StagePlan, WorkerId, split_microbatches
+from bamboo_trainer.plan import Mode, StagePlan, WorkerId, split_microbatches
 from bamboo_trainer.torch_compute import TorchCompute
 from bamboo_trainer.wire import pack, unpack
 
@@ -31,7 +31,7 @@ def make_stage(stage_index: int, first_layer: int, end_layer: int, pipeline_inde
         first_layer=first_layer,
         end_layer=end_layer,
         host=WorkerId(f"w{pipeline_index}.{stage_index}"),
-        shadow=None,
+        mode=Mode.OFF,
     )
 
 

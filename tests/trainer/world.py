@@ -17,15 +17,12 @@ from bamboo_trainer.plan import (
     Member,
     Mode,
     NodeId,
-    Pipeline,
     Plan,
     PlanKind,
-    StagePlan,
     WorkerId,
     check_plan,
-    split_microbatches,
 )
-from bamboo_trainer.redundancy import shadow_index
+from bamboo_trainer.reconfigure import build_pipelines
 from bamboo_trainer.schedule import Action
 
 from tests.trainer.integer_compute import Disk, IntegerCompute
@@ -35,40 +32,26 @@ def worker_name(pipeline_index: int, stage_index: int) -> WorkerId:
     return WorkerId(f"w{pipeline_index}.{stage_index}")
 
 
-def grid_plan(num_pipelines: int, num_stages: int, num_microbatches: int, layers_per_stage: int, mode: Mode) -> Plan:
-    """Generation 1, from the seed: one worker a stage, each shadowing its successor."""
-    pipelines, members, fetches = [], [], []
-    for d, microbatches in enumerate(split_microbatches(num_microbatches, num_pipelines)):
-        stages = []
-        for s in range(num_stages):
-            shadower = shadow_index(s, num_stages) if mode is not Mode.OFF else None
-            stages.append(
-                StagePlan(
-                    pipeline_index=d,
-                    stage_index=s,
-                    first_layer=s * layers_per_stage,
-                    end_layer=(s + 1) * layers_per_stage,
-                    host=worker_name(d, s),
-                    shadow=None if shadower is None else worker_name(d, shadower),
-                )
-            )
-            name = worker_name(d, s)
-            members.append(Member(worker_id=name, node_id=NodeId(name), address="", port=0))
-        pipelines.append(
-            Pipeline(first_microbatch=microbatches.start, end_microbatch=microbatches.stop, stages=tuple(stages))
-        )
+def grid_plan(
+    num_pipelines: int, num_stages: int, num_microbatches: int, layers_per_stage: int, mode: Mode, level: int = 1
+) -> Plan:
+    """Generation 1, from the seed: one worker a stage, each shadowing its successors."""
+    rows = [[worker_name(d, s) for s in range(num_stages)] for d in range(num_pipelines)]
+    cut = [range(s * layers_per_stage, (s + 1) * layers_per_stage) for s in range(num_stages)]
+    members = [Member(worker_id=name, node_id=NodeId(name), address="", port=0) for row in rows for name in row]
     plan = Plan(
         generation=1,
         kind=PlanKind.BOUNDARY,
         first_step=0,
-        mode=mode,
-        pipelines=tuple(pipelines),
+        pipelines=build_pipelines(rows, [cut] * num_pipelines, num_microbatches, mode, level),
         members=tuple(members),
     )
-    for member in members:
-        for layer in plan.layers_of(member.worker_id):
-            fetches.append(Fetch(worker_id=member.worker_id, layer=layer, source=None))
-    plan = replace(plan, fetches=tuple(fetches))
+    fetches = tuple(
+        Fetch(worker_id=member.worker_id, layer=layer, source=None)
+        for member in members
+        for layer in plan.layers_of(member.worker_id)
+    )
+    plan = replace(plan, fetches=fetches)
     check_plan(plan)
     return plan
 
@@ -177,6 +160,9 @@ class World:
             if not moved:
                 return None
         raise AssertionError("the world does not come to rest")
+
+    def computes_alive(self) -> list[IntegerCompute]:
+        return [self.computes[worker_id] for worker_id in self.executors]
 
     def finished(self) -> bool:
         return all(e.committed_step == self.spec.num_steps - 1 for e in self.executors.values())

@@ -58,6 +58,10 @@ class Compute(Protocol):
         """FRC, one layer further. True: the microbatch is complete."""
         ...
 
+    def redundant_output(self, stage: StagePlan, microbatch: int) -> Value:
+        """Of a complete FRC: the stage's output, detached."""
+        ...
+
     def redundant_forwards_done(self, stage: StagePlan) -> int:
         """Microbatches of the stage whose FRC is complete."""
         ...

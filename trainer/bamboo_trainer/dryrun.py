@@ -7,7 +7,8 @@ redundant forwards are drawn whole (a worker may leave one between layers when a
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from bamboo_trainer.plan import Mode, Plan, WorkerId
+from bamboo_trainer.plan import Plan, WorkerId
+from bamboo_trainer.routes import Routes
 from bamboo_trainer.schedule import (
     Action,
     HostedStage,
@@ -18,6 +19,7 @@ from bamboo_trainer.schedule import (
     forward_key,
     next_action,
 )
+from bamboo_trainer.step import StepState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,8 @@ class Slot:
     start: float
     end: float
     action: Action
+    redundant: bool
+    """Another worker is responsible for it: FRC, or all of a shadow's work in ``full`` mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +62,7 @@ class DryRun:
     @property
     def bubble_share(self) -> float:
         """Share of the workers' time without normal computation; P − 1 over M + P − 1 for even stages."""
-        normal = sum(s.end - s.start for s in self.slots if s.action.kind is not Kind.REDUNDANT_FORWARD)
+        normal = sum(s.end - s.start for s in self.slots if not s.redundant)
         return 1 - normal / (self.makespan * len(self.workers))
 
     @property
@@ -88,20 +92,21 @@ class _Worker:
 
     @property
     def finished(self) -> bool:
-        return all(h.finished and h.contributed for h in self.hosted)
+        return all(h.finished and (h.contributed or h.redundant) for h in self.hosted)
 
 
 def dry_run(plan: Plan, durations: Durations) -> DryRun:
     """One step of ``plan`` from its start. Raises DeadlockError."""
-    workers = {worker_id: _worker(plan, worker_id) for worker_id in plan.worker_ids()}
+    routes = Routes(plan, ())
+    workers = {worker_id: _worker(plan, routes, worker_id) for worker_id in plan.worker_ids()}
     slots: list[Slot] = []
     now = 0.0
     while True:
         for worker in workers.values():
             if worker.doing is not None and worker.busy_until <= now:
-                _finish(plan, workers, worker)
+                _finish(routes, workers, worker)
         for worker in workers.values():
-            _start(plan.mode, worker, now, durations, slots)
+            _start(worker, now, durations, slots)
         busy = [worker.busy_until for worker in workers.values() if worker.doing is not None]
         if not busy:
             break
@@ -118,32 +123,16 @@ def dry_run(plan: Plan, durations: Durations) -> DryRun:
     )
 
 
-def _worker(plan: Plan, worker_id: WorkerId) -> _Worker:
-    hosted = [
-        HostedStage(
-            stage=stage,
-            num_stages=len(plan.pipelines[stage.pipeline_index].stages),
-            microbatches=(microbatches := plan.pipelines[stage.pipeline_index].microbatches),
-            next_forward=microbatches.start,
-            next_backward=microbatches.start,
-        )
-        for stage in plan.hosted_by(worker_id)
-    ]
-    shadowed = [
-        ShadowedStage(
-            stage=stage,
-            microbatches=(microbatches := plan.pipelines[stage.pipeline_index].microbatches),
-            next_redundant=microbatches.start,
-        )
-        for stage in plan.shadowed_by(worker_id)
-    ]
-    return _Worker(worker_id=worker_id, hosted=hosted, shadowed=shadowed)
+def _worker(plan: Plan, routes: Routes, worker_id: WorkerId) -> _Worker:
+    state = StepState(0)
+    state.place(plan, routes, worker_id)
+    return _Worker(worker_id=worker_id, hosted=state.hosted, shadowed=state.shadowed)
 
 
-def _start(mode: Mode, worker: _Worker, now: float, durations: Durations, slots: list[Slot]) -> None:
+def _start(worker: _Worker, now: float, durations: Durations, slots: list[Slot]) -> None:
     """Give an idle worker its next action; contributions take no time and are done at once."""
     while worker.doing is None:
-        action = next_action(worker.hosted, worker.shadowed, mode, worker.has.__contains__)
+        action = next_action(worker.hosted, worker.shadowed, worker.has.__contains__)
         if action is None:
             return
         if action.kind is Kind.CONTRIBUTE:
@@ -152,34 +141,43 @@ def _start(mode: Mode, worker: _Worker, now: float, durations: Durations, slots:
         times = durations.backward if action.kind is Kind.BACKWARD else durations.forward
         worker.doing = action
         worker.busy_until = now + times[action.stage_index]
-        slots.append(Slot(worker_id=worker.worker_id, start=now, end=worker.busy_until, action=action))
+        redundant = action.kind is Kind.REDUNDANT_FORWARD or _hosted(worker, action).redundant
+        slots.append(
+            Slot(worker_id=worker.worker_id, start=now, end=worker.busy_until, action=action, redundant=redundant)
+        )
 
 
-def _finish(plan: Plan, workers: dict[WorkerId, _Worker], worker: _Worker) -> None:
+def _finish(routes: Routes, workers: dict[WorkerId, _Worker], worker: _Worker) -> None:
     action = worker.doing
     assert action is not None
     worker.doing = None
     d, s, m = action.pipeline_index, action.stage_index, action.microbatch
-    stages = plan.pipelines[d].stages
     if action.kind is Kind.REDUNDANT_FORWARD:
-        shadowed = next(x for x in worker.shadowed if (x.stage.pipeline_index, x.stage.stage_index) == (d, s))
+        shadowed = next(x for x in worker.shadowed if x.stage.place == (d, s))
         shadowed.next_redundant += 1
+        worker.has.add(forward_key(d, s + 1, m))
     elif action.kind is Kind.FORWARD:
-        _hosted(worker, action).next_forward += 1
-        if s + 1 < len(stages):
-            worker.has.add(forward_key(d, s + 1, m))
-            workers[stages[s + 1].host].has.add(forward_key(d, s + 1, m))
+        hosted = _hosted(worker, action)
+        hosted.next_forward += 1
+        if s + 1 < hosted.num_stages:
+            _deliver(routes, workers, worker, hosted, forward_key(d, s + 1, m))
     else:
         worker.peak_activations = max(worker.peak_activations, worker.live_activations)
-        _hosted(worker, action).next_backward += 1
+        hosted = _hosted(worker, action)
+        hosted.next_backward += 1
         if s > 0:
-            workers[stages[s - 1].host].has.add(backward_key(d, s - 1, m))
+            _deliver(routes, workers, worker, hosted, backward_key(d, s - 1, m))
     worker.peak_activations = max(worker.peak_activations, worker.live_activations)
 
 
+def _deliver(routes: Routes, workers: dict[WorkerId, _Worker], worker: _Worker, hosted: HostedStage, key: Key) -> None:
+    worker.has.add(key)
+    for receiver in () if hosted.redundant else routes.receivers(key):
+        workers[receiver].has.add(key)
+
+
 def _hosted(worker: _Worker, action: Action) -> HostedStage:
-    wanted = (action.pipeline_index, action.stage_index)
-    return next(h for h in worker.hosted if (h.stage.pipeline_index, h.stage.stage_index) == wanted)
+    return next(h for h in worker.hosted if h.stage.place == (action.pipeline_index, action.stage_index))
 
 
 def _who_waits(workers: Iterable[_Worker]) -> str:
@@ -195,8 +193,9 @@ def _who_waits(workers: Iterable[_Worker]) -> str:
 
 # --- the grid ---------------------------------------------------------------------------------------------------
 
-_LETTER = {Kind.FORWARD: "F", Kind.BACKWARD: "B", Kind.REDUNDANT_FORWARD: "f"}
+_LETTER = {Kind.FORWARD: "F", Kind.BACKWARD: "B"}
 LEGEND = "F3 forward, B3 backward, f3 redundant forward (FRC) of microbatch 3; · bubble"
+_REDUNDANT_LETTER = {Kind.FORWARD: "f", Kind.BACKWARD: "b", Kind.REDUNDANT_FORWARD: "f"}
 
 
 def grid(result: DryRun, unit: float = 1.0) -> dict[WorkerId, str]:
@@ -205,7 +204,7 @@ def grid(result: DryRun, unit: float = 1.0) -> dict[WorkerId, str]:
     A worker that hosts several stages (after a failover) spells its actions in full, ``1F0``.
     """
     several = {slot.worker_id for slot in result.slots if _stages_of(result, slot.worker_id) > 1}
-    texts = {id(slot): _text(slot.action, full=slot.worker_id in several) for slot in result.slots}
+    texts = {id(slot): _text(slot, full=slot.worker_id in several) for slot in result.slots}
     width = max((len(text) for text in texts.values()), default=1) + 1
     lines = {}
     for worker_id in result.workers:
@@ -220,10 +219,10 @@ def grid(result: DryRun, unit: float = 1.0) -> dict[WorkerId, str]:
 
 
 def _stages_of(result: DryRun, worker_id: WorkerId) -> int:
-    normal = (Kind.FORWARD, Kind.BACKWARD)
-    mine = [s.action for s in result.slots if s.worker_id == worker_id and s.action.kind in normal]
+    mine = [s.action for s in result.slots if s.worker_id == worker_id and not s.redundant]
     return len({(action.pipeline_index, action.stage_index) for action in mine})
 
 
-def _text(action: Action, *, full: bool) -> str:
-    return str(action) if full else f"{_LETTER[action.kind]}{action.microbatch}"
+def _text(slot: Slot, *, full: bool) -> str:
+    letters = _REDUNDANT_LETTER if slot.redundant else _LETTER
+    return str(slot.action) if full else f"{letters[slot.action.kind]}{slot.action.microbatch}"

@@ -137,7 +137,9 @@ class Executor:
                 step=self.step,
                 pipeline_index=stage.pipeline_index,
                 stage_index=stage.stage_index,
-                forwards_at_hand=self._compute.redundant_forwards_done(stage),
+                forwards_at_hand=max(
+                    self._compute.redundant_forwards_done(stage), hosted.next_forward - hosted.microbatches.start
+                ),
             )
         )
         if self._now.nothing_left_to_do(stage, plan, self._compute.units):
@@ -174,8 +176,8 @@ class Executor:
         if now.reducible:
             unit, chunk = now.reducible[0]
             return Action(Kind.REDUCE, unit_index=unit, chunk=chunk)
-        action = next_action(now.hosted, now.shadowed, self.plan.mode, now.store.__contains__)
-        if action is None and self._holds_everything(self.plan):
+        action = next_action(now.hosted, now.shadowed, now.store.__contains__)
+        if action is None and self._holds_everything():
             return Action(Kind.HOLD)
         return action
 
@@ -201,7 +203,7 @@ class Executor:
 
     def _hosted_stage(self, action: Action) -> HostedStage:
         for hosted in self._now.hosted:
-            if (hosted.stage.pipeline_index, hosted.stage.stage_index) == (action.pipeline_index, action.stage_index):
+            if hosted.stage.place == (action.pipeline_index, action.stage_index):
                 return hosted
         raise ProtocolError(f"{self.worker_id} does not host the stage of {action}")
 
@@ -214,7 +216,7 @@ class Executor:
         if s == hosted.num_stages - 1:
             self._now.losses[m] = self._compute.loss(m)
         else:
-            self._produce(forward_key(d, s + 1, m), output)
+            self._made_by(hosted, forward_key(d, s + 1, m), output)
 
     def _backward(self, hosted: HostedStage, m: int) -> None:
         stage = hosted.stage
@@ -223,15 +225,23 @@ class Executor:
         upstream = self._compute.backward(stage, m, gradient)
         hosted.next_backward = m + 1
         if s > 0:
-            self._produce(backward_key(d, s - 1, m), upstream)
+            self._made_by(hosted, backward_key(d, s - 1, m), upstream)
+
+    def _made_by(self, hosted: HostedStage, key: Key, value: Value) -> None:
+        """A redundant stage keeps what it makes to itself: its host sends the same."""
+        if hosted.redundant:
+            self._now.store.setdefault(key, value)
+        else:
+            self._produce(key, value)
 
     def _redundant_forward(self, action: Action) -> None:
-        for shadowed in self._now.shadowed:
-            stage = shadowed.stage
-            if (stage.pipeline_index, stage.stage_index) == (action.pipeline_index, action.stage_index):
-                key = forward_key(stage.pipeline_index, stage.stage_index, action.microbatch)
-                if self._compute.redundant_forward(stage, action.microbatch, self._now.store.get(key)):
-                    shadowed.next_redundant += 1
+        d, s, m = action.pipeline_index, action.stage_index, action.microbatch
+        by_place = {shadowed.stage.place: shadowed for shadowed in self._now.shadowed}
+        shadowed = by_place[d, s]
+        if self._compute.redundant_forward(shadowed.stage, m, self._now.store.get(forward_key(d, s, m))):
+            shadowed.next_redundant += 1
+            if (d, s + 1) in by_place:  # at level 2, what its FRC reads
+                self._now.store[forward_key(d, s + 1, m)] = self._compute.redundant_output(shadowed.stage, m)
 
     def _contribute(self, hosted: HostedStage) -> None:
         d, num_chunks = hosted.stage.pipeline_index, self._routes.num_chunks
@@ -249,17 +259,18 @@ class Executor:
             parts = [self._now.store[key] for key in self._routes.contributions(unit, chunk)]
             self._produce(reduced_key(unit, chunk), self._compute.add(parts))
 
-    def _holds_everything(self, plan: Plan) -> bool:
-        if self._awaited or not all(h.finished and h.contributed for h in self._now.hosted):
+    def _holds_everything(self) -> bool:
+        if self._awaited or not all(h.finished and (h.contributed or h.redundant) for h in self._now.hosted):
             return False
-        if plan.mode is Mode.EAGER and any(s.next_redundant < s.microbatches.stop for s in self._now.shadowed):
+        eager = (s for s in self._now.shadowed if s.stage.mode is Mode.EAGER)
+        if any(s.next_redundant < s.microbatches.stop for s in eager):
             return False
         return self._now.has_sums(self._routes.units_held_by(self.worker_id), self._routes.num_chunks)
 
     def _hold(self) -> None:
         assert self.plan is not None
         now = self._now
-        last_stages = [h for h in now.hosted if h.stage.stage_index == h.num_stages - 1]
+        last_stages = [h for h in now.hosted if h.stage.stage_index == h.num_stages - 1 and not h.redundant]
         reported = [u for u in self._compute.units if self.plan.stage_of_layer(0, u.layers[0]).host == self.worker_id]
         every = self._spec.digest_every
         compare = every > 0 and now.step > 0 and now.step % every == 0

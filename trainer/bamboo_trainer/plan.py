@@ -16,16 +16,31 @@ WorkerId = NewType("WorkerId", str)
 
 
 class Mode(StrEnum):
-    """When redundant forward computation (FRC) is done. The paper's comparison, NSDI'23 section 6."""
+    """How a stage is protected, and when redundant forward computation (FRC) is done. ``lazy``, ``eager`` and ``full``
+    are the paper's comparison, NSDI'23 section 6."""
 
     OFF = "off"
-    """No shadows: a loss goes back to the newest checkpoint."""
+    """No shadow. A loss runs the step again if another pipeline has the layers, else goes back to a checkpoint."""
+    MIRROR = "mirror"
+    """Shadows keep the state current and do nothing else: after a loss the step is run again."""
+    REROUTE = "reroute"
+    """No shadow: a worker of another pipeline that holds the layers takes the stage over, within the step."""
     LAZY = "lazy"
-    """Shadows keep the state current; nothing is computed before a loss."""
+    """Shadows keep the state current and their inputs; they compute only after a loss, within the step."""
     BUBBLE = "bubble"
     """FRC only while the worker would wait; what did not fit is computed if a loss needs it."""
     EAGER = "eager"
     """All FRC, every step."""
+    FULL = "full"
+    """Shadows compute forwards and backwards, every step: the paper's worst case, kept to be measured."""
+
+    @property
+    def has_shadows(self) -> bool:
+        return self not in (Mode.OFF, Mode.REROUTE)
+
+    @property
+    def survives_within_step(self) -> bool:
+        return self not in (Mode.OFF, Mode.MIRROR)
 
 
 class PlanKind(StrEnum):
@@ -45,18 +60,28 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePlan:
-    """Layers ``[first_layer, end_layer)`` of one pipeline, the worker that runs them and the one that shadows it."""
+    """Layers ``[first_layer, end_layer)`` of one pipeline, the worker that runs them and those that shadow it."""
 
     pipeline_index: int
     stage_index: int
     first_layer: int
     end_layer: int
     host: WorkerId
-    shadow: WorkerId | None
+    shadows: tuple[WorkerId, ...] = ()
+    """The nearest predecessor first."""
+    mode: Mode
 
     @property
     def layers(self) -> range:
         return range(self.first_layer, self.end_layer)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return (self.pipeline_index, self.stage_index)
+
+    @property
+    def holders(self) -> tuple[WorkerId, ...]:
+        return (self.host, *self.shadows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +129,6 @@ class Plan:
     kind: PlanKind
     first_step: int
     """Boundary: the first step to run. Failover: the first step of the boundary plan that it descends from."""
-    mode: Mode
     pipelines: tuple[Pipeline, ...]
     members: tuple[Member, ...]
     fetches: tuple[Fetch, ...] = ()
@@ -144,16 +168,16 @@ class Plan:
         return tuple(stage for stage in self.stages() if stage.host == worker_id)
 
     def shadowed_by(self, worker_id: WorkerId) -> tuple[StagePlan, ...]:
-        return tuple(stage for stage in self.stages() if stage.shadow == worker_id)
+        return tuple(stage for stage in self.stages() if worker_id in stage.shadows)
 
     def layers_of(self, worker_id: WorkerId) -> tuple[int, ...]:
         """Every layer that the worker must hold, hosted or shadowed, in order."""
-        return tuple(sorted({layer for s in self.stages() if worker_id in (s.host, s.shadow) for layer in s.layers}))
+        return tuple(sorted({layer for s in self.stages() if worker_id in s.holders for layer in s.layers}))
 
     def holders_of(self, layer: int) -> tuple[WorkerId, ...]:
         """Live holders in pipeline order, hosts before shadows, each once."""
         stages = [self.stage_of_layer(d, layer) for d in range(self.num_pipelines)]
-        candidates = [s.host for s in stages] + [s.shadow for s in stages if s.shadow is not None]
+        candidates = [s.host for s in stages] + [shadow for s in stages for shadow in s.shadows]
         return tuple(dict.fromkeys(candidates))
 
     def worker_ids(self) -> tuple[WorkerId, ...]:
@@ -200,9 +224,9 @@ def check_plan(plan: Plan) -> None:
             ):
                 raise ValueError(f"plan {plan.generation}: stage {s} of pipeline {d} is out of place")
             next_layer = stage.end_layer
-            if stage.host not in ids or (stage.shadow is not None and stage.shadow not in ids):
+            if not set(stage.holders) <= set(ids):
                 raise ValueError(f"plan {plan.generation}: stage {s} of pipeline {d} is given to a stranger")
-            if stage.shadow == stage.host:
-                raise ValueError(f"plan {plan.generation}: stage {s} of pipeline {d} shadows itself")
+            if len(set(stage.holders)) != len(stage.holders):
+                raise ValueError(f"plan {plan.generation}: stage {s} of pipeline {d} has a holder twice")
         if next_layer != plan.num_layers:
             raise ValueError(f"plan {plan.generation}: pipeline {d} has {next_layer} layers, not {plan.num_layers}")

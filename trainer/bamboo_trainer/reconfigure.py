@@ -24,7 +24,7 @@ from bamboo_trainer.plan import (
     WorkerId,
     split_microbatches,
 )
-from bamboo_trainer.redundancy import shadow_index
+from bamboo_trainer.redundancy import shadow_indices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,8 @@ class Wanted:
     num_pipelines: int
     num_stages: int
     mode: Mode
+    level: int = 1
+    """How many shadows a stage has: so many consecutive losses are survived in place."""
     num_microbatches: int
     costs_s: tuple[float, ...]
     """Per layer: forward and backward of one microbatch."""
@@ -61,7 +63,12 @@ class Wanted:
     @property
     def is_redundant(self) -> bool:
         """A shadow sits on the preceding stage, so it takes two stages to have one."""
-        return self.mode is not Mode.OFF and min(self.num_stages, self.num_layers) >= 2
+        return self.mode.has_shadows and min(self.num_stages, self.num_layers) >= 2
+
+    @property
+    def is_protected(self) -> bool:
+        """A single loss leaves every layer on a live worker."""
+        return self.is_redundant or (self.mode.survives_within_step and self.num_pipelines >= 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +108,12 @@ def plan_boundary(
     staying = [c for c in candidates if not c.leaving]
     shape = choose_shape(len(staying), wanted)
     layers = cut(wanted.costs_s, shape.num_stages)
-    hosts = _place(staying, shape, layers, wanted.parameter_bytes)
-    pipelines = _pipelines(hosts, shape, layers, wanted)
+    hosts = _place(staying, shape, layers, wanted.parameter_bytes, wanted.level if wanted.is_redundant else 0)
+    names = [c.worker_id for c in hosts]
+    rows = [names[i : i + shape.num_stages] for i in range(0, len(names), shape.num_stages)]
+    pipelines = build_pipelines(
+        rows, [layers] * len(rows), wanted.num_microbatches, wanted.mode, wanted.level if wanted.is_redundant else 0
+    )
     fetches = _fetches(pipelines, hosts, candidates)
     sources = {fetch.source for fetch in fetches}
     members = hosts + [c for c in candidates if c.worker_id in sources and c not in hosts]
@@ -110,7 +121,6 @@ def plan_boundary(
         generation=generation,
         kind=PlanKind.BOUNDARY,
         first_step=first_step,
-        mode=wanted.mode,
         pipelines=pipelines,
         members=tuple(
             Member(worker_id=c.worker_id, node_id=c.node_id, address=c.address, port=c.port) for c in members
@@ -123,12 +133,12 @@ def plan_boundary(
 
 
 def _place(
-    staying: list[Candidate], shape: Shape, layers: Sequence[range], parameter_bytes: Sequence[int]
+    staying: list[Candidate], shape: Shape, layers: Sequence[range], parameter_bytes: Sequence[int], level: int
 ) -> list[Candidate]:
     """A host for each stage, pipeline after pipeline: greedy by bytes at hand, then swaps while they help."""
-    slots = [_layers_at(index % shape.num_stages, layers) for index in range(shape.num_hosts)]
+    slots = [_layers_at(index % shape.num_stages, layers, level) for index in range(shape.num_hosts)]
     at_hand = {
-        (c.worker_id, s): sum(max(1, parameter_bytes[x]) for x in _layers_at(s, layers) & c.layers)
+        (c.worker_id, s): sum(max(1, parameter_bytes[x]) for x in _layers_at(s, layers, level) & c.layers)
         for c in staying
         for s in range(shape.num_stages)
     }
@@ -170,10 +180,10 @@ def _improve(
     return row
 
 
-def _layers_at(stage_index: int, layers: Sequence[range]) -> frozenset[int]:
-    """What the host of the stage holds: its own layers, and those of its successor, which it shadows."""
+def _layers_at(stage_index: int, layers: Sequence[range], level: int) -> frozenset[int]:
+    """What the host of the stage holds: its own layers, and those of its successors that it shadows."""
     num_stages = len(layers)
-    shadowed = [x for s in range(num_stages) if shadow_index(s, num_stages) == stage_index for x in layers[s]]
+    shadowed = [x for s in range(num_stages) if stage_index in shadow_indices(s, num_stages, level) for x in layers[s]]
     return frozenset(layers[stage_index]) | frozenset(shadowed)
 
 
@@ -186,28 +196,26 @@ def _shared_zones(hosts: Sequence[Candidate], num_stages: int) -> int:
     return pairs
 
 
-def _pipelines(
-    hosts: Sequence[Candidate], shape: Shape, layers: Sequence[range], wanted: Wanted
+def build_pipelines(
+    rows: Sequence[Sequence[WorkerId]], cuts: Sequence[Sequence[range]], num_microbatches: int, mode: Mode, level: int
 ) -> tuple[Pipeline, ...]:
+    """``rows``: the host of each stage, by pipeline; ``cuts``: the layers of each. A mode without shadows has none."""
     pipelines = []
-    for d, microbatches in enumerate(split_microbatches(wanted.num_microbatches, shape.num_pipelines)):
-        row = hosts[d * shape.num_stages : (d + 1) * shape.num_stages]
-        stages = []
-        for s, stage_layers in enumerate(layers):
-            shadow = shadow_index(s, shape.num_stages) if wanted.is_redundant else None
-            stages.append(
-                StagePlan(
-                    pipeline_index=d,
-                    stage_index=s,
-                    first_layer=stage_layers.start,
-                    end_layer=stage_layers.stop,
-                    host=row[s].worker_id,
-                    shadow=None if shadow is None else row[shadow].worker_id,
-                )
+    for d, microbatches in enumerate(split_microbatches(num_microbatches, len(rows))):
+        row = rows[d]
+        stages = tuple(
+            StagePlan(
+                pipeline_index=d,
+                stage_index=s,
+                first_layer=layers.start,
+                end_layer=layers.stop,
+                host=row[s],
+                shadows=tuple(row[i] for i in shadow_indices(s, len(row), level)) if mode.has_shadows else (),
+                mode=mode,
             )
-        pipelines.append(
-            Pipeline(first_microbatch=microbatches.start, end_microbatch=microbatches.stop, stages=tuple(stages))
+            for s, layers in enumerate(cuts[d])
         )
+        pipelines.append(Pipeline(first_microbatch=microbatches.start, end_microbatch=microbatches.stop, stages=stages))
     return tuple(pipelines)
 
 
@@ -218,7 +226,7 @@ def _fetches(
     asked: Counter[WorkerId] = Counter()
     fetches = []
     for worker in hosts:
-        stages = [s for p in pipelines for s in p.stages if worker.worker_id in (s.host, s.shadow)]
+        stages = [s for p in pipelines for s in p.stages if worker.worker_id in s.holders]
         for layer in sorted({x for stage in stages for x in stage.layers} - worker.layers):
             holders = [c for c in candidates if layer in c.layers]
             rank = {

@@ -1,33 +1,41 @@
 """Failover, decided purely: what the plan becomes when workers are lost in mid-step.
 
-Survives any losses that leave each stage its host or its live shadow. A promoted shadow has no shadow of its own for
-that stage, and a stage whose shadow died has none, until the next reconfiguration.
+Survives any losses that leave each stage a live worker with all of its layers: its nearest live shadow, else a worker
+of another pipeline. A promoted worker no longer shadows the stage, and a stage whose shadow died has one less, until
+the next reconfiguration.
 """
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
 from bamboo_trainer.plan import Plan, PlanKind, StagePlan, WorkerId
 
 
-def shadow_index(stage_index: int, num_stages: int) -> int | None:
-    """The stage whose worker shadows ``stage_index``: its predecessor, the ends wrap; None when there is no other."""
-    return None if num_stages < 2 else (stage_index - 1) % num_stages
+def shadow_indices(stage_index: int, num_stages: int, level: int) -> tuple[int, ...]:
+    """The stages whose workers shadow ``stage_index``: its ``level`` nearest predecessors, the ends wrap; fewer where
+    there are fewer others."""
+    return tuple((stage_index - distance) % num_stages for distance in range(1, min(level, num_stages - 1) + 1))
 
 
 def fail_over(plan: Plan, lost: Collection[WorkerId], generation: int) -> Plan | None:
-    """The plan in which shadows host the stages of ``lost``; None when a stage has neither host nor live shadow."""
-    pipelines = []
+    """The plan in which others host the stages of ``lost``; None when a stage cannot be taken over within the step."""
+    load = Counter(stage.host for stage in plan.stages() if stage.host not in lost)
+    pipelines, moved = [], []
     for pipeline in plan.pipelines:
         stages = []
         for stage in pipeline.stages:
-            promoted = _survive(stage, lost)
-            if promoted is None:
-                return None
-            stages.append(promoted)
+            shadows = tuple(w for w in stage.shadows if w not in lost)
+            host = stage.host
+            if host in lost:
+                successor = _successor(plan, stage, lost, load)
+                if successor is None:
+                    return None
+                host = successor
+                load[host] += 1
+                moved.append(f"{host} hosts stage {stage.stage_index} of pipeline {stage.pipeline_index}")
+            stages.append(replace(stage, host=host, shadows=tuple(w for w in shadows if w != host)))
         pipelines.append(replace(pipeline, stages=tuple(stages)))
-    moved = [s for s in plan.stages() if s.host in lost]
-    reason = "; ".join(f"{s.shadow} hosts stage {s.stage_index} of pipeline {s.pipeline_index}" for s in moved)
     return replace(
         plan,
         generation=generation,
@@ -36,19 +44,26 @@ def fail_over(plan: Plan, lost: Collection[WorkerId], generation: int) -> Plan |
         members=tuple(m for m in plan.members if m.worker_id not in lost),
         fetches=(),
         roll_forward=None,
-        reason=f"lost {', '.join(sorted(lost))}: {reason or 'no stage was hosted there'}",
+        reason=f"lost {', '.join(sorted(lost))}: {'; '.join(moved) or 'no stage was hosted there'}",
     )
 
 
-def _survive(stage: StagePlan, lost: Collection[WorkerId]) -> StagePlan | None:
-    if stage.host in lost:
-        if stage.shadow is None or stage.shadow in lost:
-            return None
-        return replace(stage, host=stage.shadow, shadow=None)
-    if stage.shadow in lost:
-        return replace(stage, shadow=None)
-    return stage
+def _successor(plan: Plan, stage: StagePlan, lost: Collection[WorkerId], load: Counter[WorkerId]) -> WorkerId | None:
+    """The nearest live shadow, which may have computed already; else the least busy that holds the layers."""
+    if not stage.mode.survives_within_step:
+        return None
+    live_shadows = [w for w in stage.shadows if w not in lost]
+    if live_shadows:
+        return live_shadows[0]
+    holders = [w for w in plan.worker_ids() if w not in lost and set(stage.layers) <= set(plan.layers_of(w))]
+    return min(holders, key=lambda w: (load[w], w), default=None)
 
 
-def is_fully_shadowed(plan: Plan) -> bool:
-    return all(stage.shadow is not None for stage in plan.stages())
+def is_fully_shadowed(plan: Plan, level: int) -> bool:
+    """No stage lacks a shadow that it should have."""
+    return all(
+        len(stage.shadows) >= len(shadow_indices(stage.stage_index, len(pipeline.stages), level))
+        for pipeline in plan.pipelines
+        for stage in pipeline.stages
+        if stage.mode.has_shadows
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bamboo_trainer.compute import Unit
-from bamboo_trainer.plan import Plan, WorkerId
+from bamboo_trainer.plan import Mode, Plan, WorkerId
 from bamboo_trainer.schedule import Key, contribution_key
 
 
@@ -25,8 +25,11 @@ class Routes:
 
     def receivers(self, key: Key) -> tuple[WorkerId, ...]:
         match key.kind:
-            case "F" | "B":
+            case "F":
                 return (self._plan.stage(key.a, key.b).host,)
+            case "B":
+                stage = self._plan.stage(key.a, key.b)
+                return stage.holders if stage.mode is Mode.FULL else (stage.host,)
             case "C":
                 return (self.reducer(key.a, key.b),)
             case "R":

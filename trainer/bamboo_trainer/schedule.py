@@ -105,6 +105,8 @@ class HostedStage:
     contributed: bool = False
     present: bool = True
     """Its layers are here (a fetch may still be under way)."""
+    redundant: bool = False
+    """Another worker is its host; this one computes the same beside it (``full``)."""
 
     @property
     def in_flight_limit(self) -> int:
@@ -126,29 +128,38 @@ class ShadowedStage:
 Has = Callable[[Key], bool]
 
 
-def next_action(
-    hosted: Sequence[HostedStage], shadowed: Sequence[ShadowedStage], mode: Mode, has: Has
-) -> Action | None:
+def next_action(hosted: Sequence[HostedStage], shadowed: Sequence[ShadowedStage], has: Has) -> Action | None:
     """The forward, backward, contribution or redundant forward to do now; None: wait for a message.
 
     Normal computation comes first (deepest stage first, so a takeover's backwards feed the stage above it). FRC fills
-    waits while the worker still has normal work to come; in ``eager`` mode what is left is done after it.
+    waits while the worker still has normal work to come; in ``eager`` and ``full`` mode what is left is done after it.
     """
+    own = [h for h in hosted if not h.redundant]
+    action = _compute_action(own, has)
+    if action is not None:
+        return action
+    for h in own:
+        if h.finished and not h.contributed:
+            return Action(Kind.CONTRIBUTE, *h.stage.place)
+    action = _compute_action([h for h in hosted if h.redundant], has)
+    if action is not None:
+        return action
+    waiting = not all(h.finished for h in own)
+    for s in shadowed:
+        wanted = s.stage.mode is Mode.EAGER or (s.stage.mode is Mode.BUBBLE and waiting)
+        if wanted and s.present and _redundant_ready(s, has):
+            return Action(Kind.REDUNDANT_FORWARD, *s.stage.place, s.next_redundant)
+    return None
+
+
+def _compute_action(hosted: Sequence[HostedStage], has: Has) -> Action | None:
     by_depth = sorted(hosted, key=lambda h: h.stage.stage_index, reverse=True)
     for h in by_depth:
         if h.present and _backward_ready(h, has):
-            return Action(Kind.BACKWARD, h.stage.pipeline_index, h.stage.stage_index, h.next_backward)
+            return Action(Kind.BACKWARD, *h.stage.place, h.next_backward)
     for h in by_depth:
         if h.present and _forward_ready(h, has):
-            return Action(Kind.FORWARD, h.stage.pipeline_index, h.stage.stage_index, h.next_forward)
-    for h in by_depth:
-        if h.finished and not h.contributed:
-            return Action(Kind.CONTRIBUTE, h.stage.pipeline_index, h.stage.stage_index)
-    waiting = not all(h.finished for h in hosted)
-    if mode is Mode.EAGER or (mode is Mode.BUBBLE and waiting):
-        for s in shadowed:
-            if s.present and _redundant_ready(s, has):
-                return Action(Kind.REDUNDANT_FORWARD, s.stage.pipeline_index, s.stage.stage_index, s.next_redundant)
+            return Action(Kind.FORWARD, *h.stage.place, h.next_forward)
     return None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from bamboo_trainer.compute import Unit, Value
 from bamboo_trainer.frames import Held
-from bamboo_trainer.plan import Plan, StagePlan, WorkerId
+from bamboo_trainer.plan import Mode, Plan, StagePlan, WorkerId
 from bamboo_trainer.routes import Routes
 from bamboo_trainer.schedule import HostedStage, Key, ShadowedStage, backward_key, reduced_key
 
@@ -37,24 +37,20 @@ class StepState:
 
     def place(self, plan: Plan, routes: Routes, worker_id: WorkerId) -> list[HostedStage]:
         """Takes the stages of a plan; keeps the counters of those already here. Returns the newly hosted ones."""
-        counters = {(h.stage.pipeline_index, h.stage.stage_index): h for h in self.hosted}
-        redundant = {(s.stage.pipeline_index, s.stage.stage_index): s.next_redundant for s in self.shadowed}
+        counters = {h.stage.place: h for h in self.hosted}
+        done = {s.stage.place: s.next_redundant for s in self.shadowed}
         self.hosted, self.shadowed, fresh = [], [], []
         for stage in plan.hosted_by(worker_id):
-            pipeline = plan.pipelines[stage.pipeline_index]
-            start = pipeline.first_microbatch
-            hosted = HostedStage(stage, len(pipeline.stages), pipeline.microbatches, start, start)
-            before = counters.get((stage.pipeline_index, stage.stage_index))
-            if before is None:
-                fresh.append(hosted)
+            before = counters.get(stage.place)
+            self.hosted.append(_hosted(stage, plan, before))
+            if before is None or before.redundant:
+                fresh.append(self.hosted[-1])
+        for stage in _by_distance(plan.shadowed_by(worker_id), worker_id):
+            if stage.mode is Mode.FULL:
+                self.hosted.append(_hosted(stage, plan, counters.get(stage.place), redundant=True))
             else:
-                hosted.next_forward, hosted.next_backward = before.next_forward, before.next_backward
-                hosted.contributed = before.contributed
-            self.hosted.append(hosted)
-        for stage in plan.shadowed_by(worker_id):
-            microbatches = plan.pipelines[stage.pipeline_index].microbatches
-            done = redundant.get((stage.pipeline_index, stage.stage_index), microbatches.start)
-            self.shadowed.append(ShadowedStage(stage, microbatches, done))
+                microbatches = plan.pipelines[stage.pipeline_index].microbatches
+                self.shadowed.append(ShadowedStage(stage, microbatches, done.get(stage.place, microbatches.start)))
         self.reducible = []
         for unit, chunk in routes.units_reduced_by(worker_id):
             self._note_reducible(unit.index, chunk, routes)
@@ -86,4 +82,25 @@ class StepState:
         touched = [unit for unit in units if any(layer in stage.layers for layer in unit.layers)]
         sums = bool(touched) and self.has_sums(touched, plan.num_pipelines)
         upstream = s == 0 or all(backward_key(d, s - 1, m) in self.store for m in microbatches)
-        return sums and upstream  # the losses of a last stage travel upstream with the gradients
+        is_last = s == len(plan.pipelines[d].stages) - 1
+        losses = not is_last or all(m in self.losses for m in microbatches)  # they travel upstream with the gradients
+        return sums and upstream and losses
+
+
+def _hosted(stage: StagePlan, plan: Plan, before: HostedStage | None, *, redundant: bool = False) -> HostedStage:
+    pipeline = plan.pipelines[stage.pipeline_index]
+    start = pipeline.first_microbatch
+    return HostedStage(
+        stage=stage,
+        num_stages=len(pipeline.stages),
+        microbatches=pipeline.microbatches,
+        next_forward=start if before is None else before.next_forward,
+        next_backward=start if before is None else before.next_backward,
+        contributed=before is not None and before.contributed,
+        redundant=redundant,
+    )
+
+
+def _by_distance(stages: Iterable[StagePlan], worker_id: WorkerId) -> list[StagePlan]:
+    """The nearest successor first: the outputs of its FRC are the inputs of the next one's."""
+    return sorted(stages, key=lambda stage: stage.shadows.index(worker_id))

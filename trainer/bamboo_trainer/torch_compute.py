@@ -81,7 +81,7 @@ class TorchCompute:
         return float(self._losses[microbatch])
 
     def backward(self, stage: StagePlan, microbatch: int, gradient: Activation | None) -> Activation | None:
-        graph = self._graphs.pop((stage.pipeline_index, stage.stage_index, microbatch))
+        graph = self._graphs.pop((*stage.place, microbatch))
         if stage.end_layer == self.num_layers:
             gradient = torch.full_like(graph.output, 1.0 / self._spec.num_microbatches)
         for layer in reversed(stage.layers):
@@ -94,12 +94,14 @@ class TorchCompute:
         self._advance(graph, stage, microbatch)
         return graph.num_layers_done == len(stage.layers)
 
+    def redundant_output(self, stage: StagePlan, microbatch: int) -> Activation:
+        return self._graphs[(*stage.place, microbatch)].output
+
     def redundant_forwards_done(self, stage: StagePlan) -> int:
-        place = (stage.pipeline_index, stage.stage_index)
-        return sum(key[:2] == place and g.num_layers_done == len(stage.layers) for key, g in self._graphs.items())
+        return sum(key[:2] == stage.place and g.num_layers_done == len(stage.layers) for key, g in self._graphs.items())
 
     def _graph(self, stage: StagePlan, microbatch: int, inputs: Activation | None) -> StageGraph:
-        key = (stage.pipeline_index, stage.stage_index, microbatch)
+        key = (*stage.place, microbatch)
         if key not in self._graphs:
             self._graphs[key] = StageGraph(self._batch(microbatch)[0] if stage.first_layer == 0 else inputs)
         return self._graphs[key]

@@ -118,7 +118,8 @@ def _plan(job: JobConfig, zones: list[ZoneConfig]) -> Plan:
         mode=job.redundancy,
         level=job.redundancy_level,
         num_microbatches=job.num_microbatches,
-        costs_s=(1.0,) * job.stages,
+        forward_s=(1.0,) * job.stages,
+        backward_s=(2.0,) * job.stages,
         parameter_bytes=(1,) * job.stages,
     )
     return plan_boundary(generation=1, first_step=0, candidates=candidates, wanted=wanted)

@@ -11,9 +11,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 from bamboo_trainer import control
+from bamboo_trainer.bubbles import with_slots
+from bamboo_trainer.dryrun import Durations
 from bamboo_trainer.partition import cut
 from bamboo_trainer.plan import (
     Fetch,
@@ -127,14 +130,16 @@ class Fleet:
         num_stages: int,
         mode: Mode,
         level: int = 1,
+        generation: int = 1,
     ) -> Plan:
+        """From the seed. A later generation takes the workers from whatever they do."""
         members = [p.member for p in self.processes.values() if p.member is not None]
         ranges = cut([c.forward_s + c.backward_s for c in costs], num_stages)
         names = [member.worker_id for member in members]
         rows = [names[d * num_stages : (d + 1) * num_stages] for d in range(num_pipelines)]
         pipelines = build_pipelines(rows, [ranges] * num_pipelines, spec.num_microbatches, mode, level)
         plan = Plan(
-            generation=1,
+            generation=generation,
             kind=PlanKind.BOUNDARY,
             first_step=0,
             pipelines=pipelines,
@@ -143,7 +148,8 @@ class Fleet:
         fetches = tuple(
             Fetch(worker_id=m.worker_id, layer=x, source=None) for m in members for x in plan.layers_of(m.worker_id)
         )
-        plan = replace(plan, fetches=fetches)
+        durations = Durations(forward=[c.forward_s for c in costs], backward=[c.backward_s for c in costs])
+        plan = with_slots(replace(plan, fetches=fetches), durations)
         check_plan(plan)
         return plan
 
@@ -169,21 +175,50 @@ def fleet(num_workers: int, environment: dict[str, str] | None = None) -> Iterat
         workers.close()
 
 
+def turns(
+    case: dict[str, Any], num_microbatches: int, modes: Sequence[Mode], *, rounds: int, num_steps: int, warm_up: int
+) -> tuple[dict[Mode, list[float]], dict[Mode, Plan]]:
+    """Median seconds of a step of one pipeline in each round, nobody lost; the same processes take the modes in turn.
+
+    ``case``: recipe, recipe_options, stages, microbatch_size.
+    """
+    seconds: dict[Mode, list[float]] = {mode: [] for mode in modes}
+    plans: dict[Mode, Plan] = {}
+    with tempfile.TemporaryDirectory() as folder, fleet(case["stages"]) as workers:
+        spec = _spec(case, num_microbatches, 10**6, folder)
+        costs = workers.prepare(spec)
+        messages = workers.hear()
+        for generation, mode in enumerate([mode for _ in range(rounds) for mode in modes], start=1):
+            plans[mode] = workers.plan(spec, costs, 1, case["stages"], mode, generation=generation)
+            workers.adopt(plans[mode])
+            taken: list[float] = []
+            while len(taken) < warm_up + num_steps:
+                _, _, message = next(messages)
+                if isinstance(message, control.StepCommitted) and message.generation == generation:
+                    taken.append(message.step_s)
+            seconds[mode].append(median(taken[warm_up:]))
+    return seconds, plans
+
+
+def _spec(case: dict[str, Any], num_microbatches: int, num_steps: int, folder: str) -> control.TrainingSpec:
+    return control.TrainingSpec(
+        run_id="benchmark",
+        recipe=case["recipe"],
+        recipe_options=case["recipe_options"],
+        num_steps=num_steps,
+        num_microbatches=num_microbatches,
+        microbatch_size=case["microbatch_size"],
+        seed=0,
+        checkpoint_url=folder,
+        checkpoint_every=10**9,
+        digest_every=0,
+    )
+
+
 def step_seconds(case: dict[str, Any], num_steps: int, num_microbatches: int, mode: Mode) -> tuple[list[float], Plan]:
     """Seconds of each step of one pipeline, nobody lost. ``case``: recipe, recipe_options, stages, microbatch_size."""
     with tempfile.TemporaryDirectory() as folder, fleet(case["stages"]) as workers:
-        spec = control.TrainingSpec(
-            run_id="benchmark",
-            recipe=case["recipe"],
-            recipe_options=case["recipe_options"],
-            num_steps=num_steps,
-            num_microbatches=num_microbatches,
-            microbatch_size=case["microbatch_size"],
-            seed=0,
-            checkpoint_url=folder,
-            checkpoint_every=10**9,
-            digest_every=0,
-        )
+        spec = _spec(case, num_microbatches, num_steps, folder)
         plan = workers.plan(spec, workers.prepare(spec), 1, case["stages"], mode)
         workers.adopt(plan)
         seconds = []

@@ -21,7 +21,8 @@ def wanted_of(run: Run) -> Wanted:
         mode=run.spec.mode,
         level=run.spec.level,
         num_microbatches=run.spec.training.num_microbatches,
-        costs_s=tuple(cost.forward_s + cost.backward_s for cost in run.costs),
+        forward_s=tuple(cost.forward_s for cost in run.costs),
+        backward_s=tuple(cost.backward_s for cost in run.costs),
         parameter_bytes=tuple(cost.parameter_bytes for cost in run.costs),
     )
 

@@ -24,7 +24,8 @@ def want(
         mode=mode,
         level=level,
         num_microbatches=microbatches,
-        costs_s=(1.0,) * num_layers,
+        forward_s=(1.0,) * num_layers,
+        backward_s=(2.0,) * num_layers,
         parameter_bytes=(100,) * num_layers,
     )
 

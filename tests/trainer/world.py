@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from bamboo_trainer import control
+from bamboo_trainer.bubbles import with_slots
+from bamboo_trainer.dryrun import Durations
 from bamboo_trainer.executor import Executor
 from bamboo_trainer.frames import Frame
 from bamboo_trainer.plan import (
@@ -51,7 +53,7 @@ def grid_plan(
         for member in members
         for layer in plan.layers_of(member.worker_id)
     )
-    plan = replace(plan, fetches=fetches)
+    plan = with_slots(replace(plan, fetches=fetches), Durations.even(plan.num_layers))
     check_plan(plan)
     return plan
 

@@ -1,7 +1,7 @@
 """One step of a plan on paper: who does what when, the bubbles, what stays in memory, and whether it ends at all.
 
 Asks ``schedule.next_action`` exactly as the executor does, so what is drawn is what is run. Messages take no time and
-redundant forwards are drawn whole (a worker may leave one between layers when a message arrives). No torch.
+redundant forwards go layer by layer, as a worker may leave one between layers when a message arrives. No torch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ from bamboo_trainer.step import StepState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durations:
-    """Of one microbatch through one stage, by stage; a redundant forward takes as long as a forward.
+    """Of one microbatch through one layer, by layer; a redundant forward takes as long as a forward.
 
     Any unit. Without measurements a backward takes twice a forward (two matrix products for one).
     """
@@ -33,8 +33,8 @@ class Durations:
     backward: Sequence[float]
 
     @classmethod
-    def even(cls, num_stages: int) -> "Durations":
-        return cls(forward=[1.0] * num_stages, backward=[2.0] * num_stages)
+    def even(cls, num_layers: int) -> "Durations":
+        return cls(forward=[1.0] * num_layers, backward=[2.0] * num_layers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ def _start(worker: _Worker, now: float, durations: Durations, slots: list[Slot])
             continue
         times = durations.backward if action.kind is Kind.BACKWARD else durations.forward
         worker.doing = action
-        worker.busy_until = now + times[action.stage_index]
+        worker.busy_until = now + sum(times[layer] for layer in _layers(worker, action))
         redundant = action.kind is Kind.REDUNDANT_FORWARD or _hosted(worker, action).redundant
         slots.append(
             Slot(worker_id=worker.worker_id, start=now, end=worker.busy_until, action=action, redundant=redundant)
@@ -153,9 +153,11 @@ def _finish(routes: Routes, workers: dict[WorkerId, _Worker], worker: _Worker) -
     worker.doing = None
     d, s, m = action.pipeline_index, action.stage_index, action.microbatch
     if action.kind is Kind.REDUNDANT_FORWARD:
-        shadowed = next(x for x in worker.shadowed if x.stage.place == (d, s))
-        shadowed.next_redundant += 1
-        worker.has.add(forward_key(d, s + 1, m))
+        shadowed = _shadowed(worker, action)
+        complete = (shadowed.num_layers_done + 1) % len(shadowed.stage.layers) == 0
+        shadowed.advance(complete=complete)
+        if complete:
+            worker.has.add(forward_key(d, s + 1, m))
     elif action.kind is Kind.FORWARD:
         hosted = _hosted(worker, action)
         hosted.next_forward += 1
@@ -168,6 +170,18 @@ def _finish(routes: Routes, workers: dict[WorkerId, _Worker], worker: _Worker) -
         if s > 0:
             _deliver(routes, workers, worker, hosted, backward_key(d, s - 1, m))
     worker.peak_activations = max(worker.peak_activations, worker.live_activations)
+
+
+def _layers(worker: _Worker, action: Action) -> Sequence[int]:
+    """That the action goes through."""
+    if action.kind is not Kind.REDUNDANT_FORWARD:
+        return _hosted(worker, action).stage.layers
+    shadowed = _shadowed(worker, action)
+    return [shadowed.stage.layers[shadowed.num_layers_done % len(shadowed.stage.layers)]]
+
+
+def _shadowed(worker: _Worker, action: Action) -> ShadowedStage:
+    return next(s for s in worker.shadowed if s.stage.place == (action.pipeline_index, action.stage_index))
 
 
 def _deliver(routes: Routes, workers: dict[WorkerId, _Worker], worker: _Worker, hosted: HostedStage, key: Key) -> None:

@@ -238,10 +238,10 @@ class Executor:
         d, s, m = action.pipeline_index, action.stage_index, action.microbatch
         by_place = {shadowed.stage.place: shadowed for shadowed in self._now.shadowed}
         shadowed = by_place[d, s]
-        if self._compute.redundant_forward(shadowed.stage, m, self._now.store.get(forward_key(d, s, m))):
-            shadowed.next_redundant += 1
-            if (d, s + 1) in by_place:  # at level 2, what its FRC reads
-                self._now.store[forward_key(d, s + 1, m)] = self._compute.redundant_output(shadowed.stage, m)
+        complete = self._compute.redundant_forward(shadowed.stage, m, self._now.store.get(forward_key(d, s, m)))
+        shadowed.advance(complete=complete)
+        if complete and (d, s + 1) in by_place:  # at level 2, what its FRC reads
+            self._now.store[forward_key(d, s + 1, m)] = self._compute.redundant_output(shadowed.stage, m)
 
     def _contribute(self, hosted: HostedStage) -> None:
         d, num_chunks = hosted.stage.pipeline_index, self._routes.num_chunks

@@ -70,6 +70,9 @@ class StagePlan:
     shadows: tuple[WorkerId, ...] = ()
     """The nearest predecessor first."""
     mode: Mode
+    slots: tuple[tuple[int, ...], ...] = ()
+    """``bubble``: for each shadow, how many layers of FRC it may have done after its n-th forward or backward. Empty:
+    whenever it waits."""
 
     @property
     def layers(self) -> range:

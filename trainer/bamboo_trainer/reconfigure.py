@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from bamboo_trainer.bubbles import with_slots
+from bamboo_trainer.dryrun import Durations
 from bamboo_trainer.partition import cut
 from bamboo_trainer.plan import (
     Fetch,
@@ -51,14 +53,19 @@ class Wanted:
     level: int = 1
     """How many shadows a stage has: so many consecutive losses are survived in place."""
     num_microbatches: int
-    costs_s: tuple[float, ...]
-    """Per layer: forward and backward of one microbatch."""
+    forward_s: tuple[float, ...]
+    backward_s: tuple[float, ...]
+    """Per layer and microbatch."""
     parameter_bytes: tuple[int, ...]
     """Per layer."""
 
     @property
     def num_layers(self) -> int:
-        return len(self.costs_s)
+        return len(self.forward_s)
+
+    @property
+    def costs_s(self) -> tuple[float, ...]:
+        return tuple(f + b for f, b in zip(self.forward_s, self.backward_s, strict=True))
 
     @property
     def is_redundant(self) -> bool:
@@ -117,7 +124,7 @@ def plan_boundary(
     fetches = _fetches(pipelines, hosts, candidates)
     sources = {fetch.source for fetch in fetches}
     members = hosts + [c for c in candidates if c.worker_id in sources and c not in hosts]
-    return Plan(
+    plan = Plan(
         generation=generation,
         kind=PlanKind.BOUNDARY,
         first_step=first_step,
@@ -130,6 +137,7 @@ def plan_boundary(
         roll_forward=roll_forward,
         reason=_explain(shape, len(staying), wanted, fetches, reason),
     )
+    return with_slots(plan, Durations(forward=wanted.forward_s, backward=wanted.backward_s))
 
 
 def _place(

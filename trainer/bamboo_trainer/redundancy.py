@@ -34,7 +34,7 @@ def fail_over(plan: Plan, lost: Collection[WorkerId], generation: int) -> Plan |
                 host = successor
                 load[host] += 1
                 moved.append(f"{host} hosts stage {stage.stage_index} of pipeline {stage.pipeline_index}")
-            stages.append(replace(stage, host=host, shadows=tuple(w for w in shadows if w != host)))
+            stages.append(replace(stage, host=host, shadows=tuple(w for w in shadows if w != host), slots=()))
         pipelines.append(replace(pipeline, stages=tuple(stages)))
     return replace(
         plan,

@@ -122,7 +122,16 @@ class ShadowedStage:
     stage: StagePlan
     microbatches: range
     next_redundant: int
+    num_layers_done: int = 0
+    """Over all microbatches."""
     present: bool = True
+    slots: tuple[int, ...] = ()
+    """See ``StagePlan.slots``: those of this worker."""
+
+    def advance(self, *, complete: bool) -> None:
+        """One layer further; ``complete``: it was the microbatch's last."""
+        self.num_layers_done += 1
+        self.next_redundant += complete
 
 
 Has = Callable[[Key], bool]
@@ -132,7 +141,8 @@ def next_action(hosted: Sequence[HostedStage], shadowed: Sequence[ShadowedStage]
     """The forward, backward, contribution or redundant forward to do now; None: wait for a message.
 
     Normal computation comes first (deepest stage first, so a takeover's backwards feed the stage above it). FRC fills
-    waits while the worker still has normal work to come; in ``eager`` and ``full`` mode what is left is done after it.
+    its slots, or, where a plan has none, waits while the worker still has normal work to come; in ``eager`` and
+    ``full`` mode what is left is done after it.
     """
     own = [h for h in hosted if not h.redundant]
     action = _compute_action(own, has)
@@ -144,12 +154,18 @@ def next_action(hosted: Sequence[HostedStage], shadowed: Sequence[ShadowedStage]
     action = _compute_action([h for h in hosted if h.redundant], has)
     if action is not None:
         return action
+    num_done = sum(h.next_forward + h.next_backward - 2 * h.microbatches.start for h in own)
     waiting = not all(h.finished for h in own)
     for s in shadowed:
-        wanted = s.stage.mode is Mode.EAGER or (s.stage.mode is Mode.BUBBLE and waiting)
-        if wanted and s.present and _redundant_ready(s, has):
+        if s.present and _is_redundant_wanted(s, num_done, waiting=waiting) and _redundant_ready(s, has):
             return Action(Kind.REDUNDANT_FORWARD, *s.stage.place, s.next_redundant)
     return None
+
+
+def _is_redundant_wanted(s: ShadowedStage, num_done: int, *, waiting: bool) -> bool:
+    if s.stage.mode is Mode.BUBBLE and s.slots:
+        return s.num_layers_done < s.slots[min(num_done, len(s.slots) - 1)]
+    return s.stage.mode is Mode.EAGER or (s.stage.mode is Mode.BUBBLE and waiting)
 
 
 def _compute_action(hosted: Sequence[HostedStage], has: Has) -> Action | None:

@@ -38,7 +38,7 @@ class StepState:
     def place(self, plan: Plan, routes: Routes, worker_id: WorkerId) -> list[HostedStage]:
         """Takes the stages of a plan; keeps the counters of those already here. Returns the newly hosted ones."""
         counters = {h.stage.place: h for h in self.hosted}
-        done = {s.stage.place: s.next_redundant for s in self.shadowed}
+        done = {s.stage.place: s for s in self.shadowed}
         self.hosted, self.shadowed, fresh = [], [], []
         for stage in plan.hosted_by(worker_id):
             before = counters.get(stage.place)
@@ -49,8 +49,7 @@ class StepState:
             if stage.mode is Mode.FULL:
                 self.hosted.append(_hosted(stage, plan, counters.get(stage.place), redundant=True))
             else:
-                microbatches = plan.pipelines[stage.pipeline_index].microbatches
-                self.shadowed.append(ShadowedStage(stage, microbatches, done.get(stage.place, microbatches.start)))
+                self.shadowed.append(_shadowed(stage, plan, done.get(stage.place), worker_id))
         self.reducible = []
         for unit, chunk in routes.units_reduced_by(worker_id):
             self._note_reducible(unit.index, chunk, routes)
@@ -98,6 +97,17 @@ def _hosted(stage: StagePlan, plan: Plan, before: HostedStage | None, *, redunda
         next_backward=start if before is None else before.next_backward,
         contributed=before is not None and before.contributed,
         redundant=redundant,
+    )
+
+
+def _shadowed(stage: StagePlan, plan: Plan, before: ShadowedStage | None, worker_id: WorkerId) -> ShadowedStage:
+    microbatches = plan.pipelines[stage.pipeline_index].microbatches
+    return ShadowedStage(
+        stage=stage,
+        microbatches=microbatches,
+        next_redundant=microbatches.start if before is None else before.next_redundant,
+        num_layers_done=0 if before is None else before.num_layers_done,
+        slots=stage.slots[stage.shadows.index(worker_id)] if stage.slots else (),
     )
 
 

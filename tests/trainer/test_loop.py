@@ -29,6 +29,7 @@ class BusyExecutor:
     """Has one action to do, which lasts until ``release`` is set."""
 
     generation = 7
+    step = 0
 
     def __init__(self, begun: threading.Event, release: threading.Event) -> None:
         self._begun, self._release, self._done = begun, release, False

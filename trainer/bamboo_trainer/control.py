@@ -7,7 +7,8 @@ worker messages to the coordinator unread, so these types are also the coordinat
 
 import json
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from enum import StrEnum
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter
 
@@ -213,6 +214,60 @@ class TookOver:
     """FRC results that did not have to be computed again."""
 
 
+class Slot(NamedTuple):
+    """What a worker's loop did, from when to when: microseconds since the page's ``began_at``.
+
+    ``action``: as the schedule spells it (``1F0``, ``R4.0``, ``COMMIT``), or ``PLAN5`` and ``FAILOVER5`` (the plan of
+    generation 5 is adopted), ``LOAD3`` and ``GIVE3`` (layer 3 is put in place, is copied for a peer).
+    """
+
+    action: str
+    pipeline_index: int
+    start_us: int
+    end_us: int
+
+
+class Arrival(NamedTuple):
+    """A datum of the step from a peer: named by the action that made it, or ``C4.0`` (a contribution), ``LAYER3``.
+
+    ``at_us`` as in ``Slot``; below zero: it came while this worker was still at the step before.
+    """
+
+    datum: str
+    pipeline_index: int
+    sender: WorkerId
+    at_us: int
+
+
+class RecordedWhy(StrEnum):
+    FIRST = "first"
+    """Of the first steps of a plan."""
+    SAMPLE = "sample"
+    CHANGE = "change"
+    """In this step, or in the one before or after it, the plan changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A page of the flight recorder: one step, or one try at it, of this worker. docs/trace.md."""
+
+    kind: Literal["recorded"] = "recorded"
+    version: Literal[1] = 1
+    """Of the meaning of what follows."""
+    run_id: str
+    generation: int
+    """Under which the step was ended or given up."""
+    step: int
+    began_at: float
+    """Seconds since the epoch on the worker's own clock."""
+    committed: bool
+    """False: the step was given up here, and run again under another plan."""
+    why: RecordedWhy
+    slots: tuple[Slot, ...]
+    """Of the one thread that computes: in order, and none overlaps another."""
+    arrivals: tuple[Arrival, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSaved:
     """One layer file of a checkpoint is durable. The coordinator writes the marker when all are."""
@@ -301,6 +356,7 @@ FromWorker = (
     | PeerBroken
     | PeerRestored
     | TookOver
+    | Recorded
     | LayerSaved
     | CheckpointFailed
     | DigestMismatch

@@ -61,6 +61,10 @@ class DrillExecutor:
     def generation(self) -> int:
         return self._inner.generation
 
+    @property
+    def step(self) -> int:
+        return self._inner.step
+
     def adopt(self, plan: Plan) -> None:
         before = self._num_hosted()
         self._inner.adopt(plan)

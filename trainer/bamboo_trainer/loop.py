@@ -19,6 +19,7 @@ from bamboo_trainer.model_file import write_model
 from bamboo_trainer.plan import Member, Plan, WorkerId
 from bamboo_trainer.profile import measure_layers
 from bamboo_trainer.recipe import Recipe, RecipeError, load_recipe
+from bamboo_trainer.recorder import ExecutorLike, RecordingExecutor
 from bamboo_trainer.schedule import Action
 from bamboo_trainer.torch_compute import TorchCompute
 from bamboo_trainer.transport import FrameArrived, FromPeers, LinkDown, LinkUp
@@ -33,27 +34,13 @@ class Transport(Protocol):
     def set_peers(self, members: tuple[Member, ...]) -> None: ...
 
 
-class ExecutorLike(Protocol):
-    """What the loop uses of ``Executor``; a drill wraps one."""
-
-    @property
-    def generation(self) -> int: ...
-    def adopt(self, plan: Plan) -> None: ...
-    def quiesce(self, generation: int) -> None: ...
-    def halt(self, generation: int) -> None: ...
-    def next(self) -> Action | None: ...
-    def perform(self, action: Action) -> None: ...
-    def receive(self, sender: WorkerId, frame: Frame) -> None: ...
-    def link_up(self, peer: WorkerId) -> None: ...
-
-
 MakeExecutor = Callable[[WorkerId, control.TrainingSpec, TorchCompute, Send, Report], ExecutorLike]
 
 
 class _Job:
     """The run that this worker was prepared for."""
 
-    def __init__(self, spec: control.TrainingSpec, recipe: Recipe, compute: TorchCompute, executor: ExecutorLike):
+    def __init__(self, spec: control.TrainingSpec, recipe: Recipe, compute: TorchCompute, executor: RecordingExecutor):
         self.spec, self.recipe, self.compute, self.executor = spec, recipe, compute, executor
 
 
@@ -78,11 +65,13 @@ class WorkerLoop:
         self._job: _Job | None = None
 
     def post(self, item: FromPeers) -> None:
-        """Ends of links are told at once, not when the action at hand is done: that may take seconds."""
+        """Ends of links are told, arrivals noted, at once: the action at hand may take seconds."""
         job = self._job
         match item:
             case LinkUp(peer) if job:
                 self._tell_agent(control.PeerRestored(generation=job.executor.generation, peer=peer))
+            case FrameArrived(peer, frame) if job:
+                job.executor.arrived(peer, frame)
             case LinkDown(peer, detail):
                 log.warning("link to %s ended: %s", peer, detail)
                 if job:
@@ -145,7 +134,8 @@ class WorkerLoop:
                     self._job.compute.close()
                 compute = TorchCompute(spec, recipe, self._tell_agent)
                 executor = self._make_executor(self._worker_id, spec, compute, self._transport.send, self._report)
-                self._job = _Job(spec, recipe, compute, executor)
+                recording = RecordingExecutor(executor, self._worker_id, spec.run_id, self._tell_agent)
+                self._job = _Job(spec, recipe, compute, recording)
                 log.info("prepared %s of run %s: %d layers", spec.recipe, spec.run_id, len(recipe.layers))
             costs = measure_layers(spec, self._job.recipe) if item.profile else ()
         except RecipeError as error:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bamboo_agent.messages import AgentMessage, Join, ToAgent
-from bamboo_trainer.control import LayerSaved
-from bamboo_trainer.plan import NodeId
+from bamboo_trainer.control import LayerSaved, Recorded
+from bamboo_trainer.plan import NodeId, WorkerId
 
 from bamboo_cli.coordinator.settings import RunSpec
 from bamboo_cli.providers.base import EndReason, Instance
@@ -287,6 +287,14 @@ class RecordStep:
     num_tokens: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepPage:
+    """A page of a worker's flight recorder, for ``bamboo trace``. Again: overwrite."""
+
+    worker_id: WorkerId
+    page: Recorded
+
+
 class StoryKind(StrEnum):
     """What a line of the story is about."""
 
@@ -345,6 +353,7 @@ Instruction = (
     | MarkCheckpoint
     | PruneCheckpoints
     | RecordStep
+    | KeepPage
     | Tell
     | FinishRequest
     | StopCoordinator

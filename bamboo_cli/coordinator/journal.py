@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.dialects import sqlite
 
-from bamboo_cli.coordinator import schema
+from bamboo_cli.coordinator import pages, schema
 from bamboo_cli.coordinator.entities import Run, decode_row
 from bamboo_cli.coordinator.events import (
     CreateFailed,
@@ -21,6 +21,7 @@ from bamboo_cli.coordinator.events import (
     InstanceEnded,
     InstanceSeen,
     Instruction,
+    KeepPage,
     RecordStep,
     Tell,
 )
@@ -28,7 +29,7 @@ from bamboo_cli.coordinator.store import RequestState
 from bamboo_cli.costs.ledger import microusd
 from bamboo_cli.providers.base import Instance, Offer
 
-DURABLE = (RecordStep, Tell, FinishRequest)
+DURABLE = (RecordStep, KeepPage, Tell, FinishRequest)
 """Instructions that are carried out by the transaction itself."""
 NOTED = (CreateSucceeded, CreateFailed, InstanceSeen, InstanceEnded)
 """Events that the books want, whatever the machine makes of them."""
@@ -57,6 +58,8 @@ def record(
                 tell(connection, instruction, now)
             case RecordStep():
                 _record_step(connection, instruction, now)
+            case KeepPage():
+                pages.keep(connection, instruction.worker_id, instruction.page)
             case FinishRequest():
                 finish(connection, instruction, now)
 

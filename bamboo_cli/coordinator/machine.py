@@ -19,6 +19,7 @@ from bamboo_trainer.control import (
     PeerBroken,
     PeerRestored,
     Prepared,
+    Recorded,
     RunComplete,
     StepCommitted,
     Stopped,
@@ -184,6 +185,8 @@ class Machine:
                     f"{message.step}; {message.forwards_at_hand} forwards were at hand"
                 )
                 board.tell(StoryKind.FAILOVER, text, node_id=node.node_id, step=message.step)
+            case Recorded():
+                reports.recorded(board, worker_id, message)
             case LayerSaved():
                 checkpoints.layer_saved(board, message)
             case CheckpointFailed():

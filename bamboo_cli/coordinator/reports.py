@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from bamboo_trainer.control import Adopted, DigestMismatch, Fault, ModelWritten, RunComplete, WorkerFailed
+from bamboo_trainer.control import Adopted, DigestMismatch, Fault, ModelWritten, Recorded, RunComplete, WorkerFailed
 from bamboo_trainer.plan import PlanKind, WorkerId
 
 from bamboo_cli.coordinator import checkpoints, plans, progress, runs
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Distrusted
-from bamboo_cli.coordinator.events import StoryKind
+from bamboo_cli.coordinator.events import KeepPage, StoryKind
 from bamboo_cli.coordinator.states import UNDER_PLAN, RunReason, RunState
 
 _FAULTS = {
@@ -45,6 +45,12 @@ def digest_mismatch(board: Board, worker_id: WorkerId, message: DigestMismatch) 
         board.run = replace(run, distrusted=(*run.distrusted, copy))
         text = f"the copy of layer {message.layer} on {worker_id} differs from its owner's after step {message.step}"
         board.tell(StoryKind.DIGEST, text, step=message.step, layer=message.layer)
+
+
+def recorded(board: Board, worker_id: WorkerId, page: Recorded) -> None:
+    """Also of a run that has just ended: its last pages come after it."""
+    if board.run is not None and board.run.run_id == page.run_id:
+        board.out.append(KeepPage(worker_id=worker_id, page=page))
 
 
 def model_written(board: Board, worker_id: WorkerId, message: ModelWritten) -> None:

@@ -6,7 +6,7 @@ since the epoch, money is whole micro-dollars, JSON columns hold what the pure p
 
 from collections.abc import Callable
 
-from sqlalchemy import JSON, Column, Connection, Float, Index, Integer, MetaData, Table, Text
+from sqlalchemy import JSON, Boolean, Column, Connection, Float, Index, Integer, MetaData, Table, Text
 
 APPLICATION_ID = 0x62616D62
 """``bamb`` in SQLite's header: a file without it is not ours."""
@@ -126,9 +126,33 @@ prices = Table(
     comment="A row whenever a price changed. Charges follow from instances, prices and runs: bamboo_cli.costs.ledger.",
 )
 
+pages = Table(
+    "pages",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("worker_id", Text, primary_key=True),
+    Column("step", Integer, primary_key=True, autoincrement=False),
+    Column("generation", Integer, primary_key=True, autoincrement=False, comment="A step may be tried again."),
+    Column("began_at", Float, nullable=False),
+    Column("around_change", Boolean, nullable=False, comment="Kept longer than others."),
+    Column("page", Text, nullable=False, comment="JSON of a control.Recorded."),
+    Index("pages_by_age", "run_id", "around_change", "began_at"),
+    comment="Of the workers' flight recorders.",
+)
+
 Migration = Callable[[Connection], None]
 
-MIGRATIONS: tuple[Migration, ...] = ()
+
+def _add_pages(connection: Connection) -> None:
+    connection.exec_driver_sql(
+        "CREATE TABLE pages (run_id TEXT NOT NULL, worker_id TEXT NOT NULL, step INTEGER NOT NULL, "
+        "generation INTEGER NOT NULL, began_at FLOAT NOT NULL, around_change BOOLEAN NOT NULL, page TEXT NOT NULL, "
+        "PRIMARY KEY (run_id, worker_id, step, generation))"
+    )
+    connection.exec_driver_sql("CREATE INDEX pages_by_age ON pages (run_id, around_change, began_at)")
+
+
+MIGRATIONS: tuple[Migration, ...] = (_add_pages,)
 """``MIGRATIONS[i]`` makes a file of version i + 1 one of version i + 2. Never edit one that was released."""
 
 

@@ -106,6 +106,7 @@ def test_an_older_file_is_migrated_in_order_and_only_once(cluster_dir: Path) -> 
 
     engine = store.open_for_writing(store.state_path(cluster_dir))
     with store.writing(engine) as connection:
+        connection.exec_driver_sql("PRAGMA user_version = 1")
         schema.migrate(connection, (add_colour, paint))
     with store.writing(engine) as connection:
         version = schema.migrate(connection, (add_colour, paint))

@@ -1,0 +1,88 @@
+"""From the state file to a trace file: which run, which steps, under which name. Needs no coordinator."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bamboo_cli.coordinator.pages import Page, read_pages
+from bamboo_cli.coordinator.reader import read_events, read_runs
+from bamboo_cli.errors import BambooError, UsageError
+from bamboo_cli.tracing.chrome import chrome_trace
+from bamboo_cli.tracing.picture import picture
+from bamboo_cli.tracing.timeline import Timeline, around_step, recorded_steps, telling_step, timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFile:
+    path: Path
+    run_id: str
+    steps: tuple[int, ...]
+    num_workers: int
+
+
+def write_trace(state_file: Path, run: str | None, step: int | None, output: Path | None) -> TraceFile:
+    """Chrome trace events of all recorded steps, or of one (with its neighbours, where a failover lies in it).
+
+    Raises UsageError for a run or step that there is not, BambooError when there is nothing to write or no way to.
+    """
+    run_id, pages = _pages(state_file, run)
+    if step is not None:
+        pages = around_step(_having(pages, step), step)
+    found = timeline(run_id, pages, read_events(state_file, run=run_id))
+    name = f"{run_id}.trace.json" if step is None else f"{run_id}-step{step}.trace.json"
+    return _written(output or Path(name), json.dumps(chrome_trace(found), separators=(",", ":")), found)
+
+
+def write_picture(state_file: Path, run: str | None, step: int | None, output: Path | None) -> TraceFile:
+    """An SVG of one step: by default the newest with a failover, else the newest. Raises as ``write_trace``."""
+    run_id, pages = _pages(state_file, run)
+    chosen = telling_step(pages) if step is None else step
+    pages = tuple(page for page in _having(pages, chosen) if page.recorded.step == chosen)
+    found = timeline(run_id, pages, read_events(state_file, run=run_id))
+    return _written(output or Path(f"{run_id}-step{chosen}.svg"), picture(found), found)
+
+
+def _pages(state_file: Path, run: str | None) -> tuple[str, tuple[Page, ...]]:
+    run_ids = [known.run_id for known in read_runs(state_file)]
+    if run is not None and run not in run_ids:
+        raise UsageError(f"there is no run {run}", next_step=f"There were: {', '.join(run_ids) or 'none'}.")
+    if not run_ids:
+        raise BambooError("there has been no run yet", next_step="`bamboo train JOB` starts one.")
+    run_id = run or run_ids[-1]
+    pages = read_pages(state_file, run_id)
+    if not pages:
+        raise BambooError(
+            f"nothing of run {run_id} is recorded",
+            next_step="Its first steps are, as soon as they are committed; `bamboo status` shows where it stands.",
+        )
+    return run_id, pages
+
+
+def _having(pages: tuple[Page, ...], step: int) -> tuple[Page, ...]:
+    steps = recorded_steps(pages)
+    if step not in steps:
+        raise UsageError(f"step {step} was not recorded", next_step=f"Recorded are steps {ranges(steps)}.")
+    return pages
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Of sorted numbers: ``0-2, 50, 97-101``."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+
+
+def _written(path: Path, text: str, found: Timeline) -> TraceFile:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BambooError(
+            f"cannot write {path}: {error.strerror or error}", next_step="Say where with --output FILE."
+        ) from error
+    steps = tuple(sorted({step.step for step in found.steps}))
+    return TraceFile(path=path, run_id=found.run_id, steps=steps, num_workers=len(found.workers))

@@ -7,14 +7,14 @@ when its data arrived at others.
 import re
 from collections.abc import Iterable, Iterator
 from html import escape
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from statistics import median
 
 from bamboo_trainer.plan import WorkerId
 
 from bamboo_cli.tracing.timeline import SlotKind, TimedSlot, Timeline, WorkerStep, node_of
 
-LEFT, RIGHT, TOP, BOTTOM = 150, 30, 78, 86
+LEFT, RIGHT, TOP, BOTTOM = 165, 30, 78, 86
 ROW, BAR = 58, 36
 LABELLED_PX = 30
 """What the median forward gets, so that its label fits ..."""
@@ -23,7 +23,7 @@ MIN_PX, MAX_PX = 1100, 8000
 LETTER_PX = 6.6
 TOLD = ("failover", "reconfiguration", "restore")
 """What of the story stands above the picture ..."""
-BEFORE_S = 0.05
+BEFORE_S = 0.2
 """... also when it was told so shortly before: a plan is, before its first step begins."""
 
 FILLS = {
@@ -51,6 +51,9 @@ _HATCHED = (
     "</pattern>"
 )
 
+Place = tuple[int, int]
+"""Of a stage: its pipeline and its number in it."""
+
 
 def picture(found: Timeline) -> str:
     """``found``: the pages of one step. Raises ValueError when there are none."""
@@ -73,13 +76,9 @@ def picture(found: Timeline) -> str:
 
 def _by_stage(found: Timeline) -> list[WorkerId]:
     """Pipeline by pipeline, first stages first. Whose slots are not known is placed by what it sent."""
-    places: dict[WorkerId, list[tuple[int, int]]] = {worker_id: [] for worker_id in found.workers}
+    places: dict[WorkerId, list[Place]] = {worker_id: [] for worker_id in found.workers}
     for step in found.steps:
-        for slot in step.slots:
-            if slot.is_failover:
-                break
-            if slot.kind in (SlotKind.FORWARD, SlotKind.BACKWARD):
-                places[step.worker_id].append((slot.pipeline_index, slot.stage_index or 0))
+        places[step.worker_id] += _ran(_before_failover(step))
     for transfer in found.transfers:
         if transfer.producer is None and (stage := re.match(r"\d+", transfer.name)):
             places[transfer.sender].append((transfer.pipeline_index, int(stage[0])))
@@ -126,22 +125,17 @@ def _round_step(least: float) -> float:
 
 def _row(found: Timeline, worker_id: WorkerId, y: float, scale: _Scale) -> Iterator[str]:
     steps = [step for step in found.steps if step.worker_id == worker_id]
-    yield _text(12, y + 18, worker_id, "worker")
-    yield _text(12, y + 33, _stages(steps) if steps else "only what it sent", "small")
+    yield _text(12, y + 17, worker_id, "worker")
+    for line, label in enumerate(_stages(steps) if steps else ["only what it sent"]):
+        yield _text(12, y + 32 + 13 * line, label, "small")
     if not steps:
         yield from _sent(found, worker_id, y, scale)
     for step in steps:
-        home = _home(step)
-        failed_over_at = next((slot.end for slot in step.slots if slot.is_failover), None)
+        home = _ran(_before_failover(step))
         x, end = scale.x(step.start), scale.x(step.end)
         yield f'<rect class="axis" x="{x}" y="{y}" width="{end - x:.2f}" height="{BAR}" fill="#fff"/>'
         for slot in step.slots:
-            took_over = (
-                failed_over_at is not None
-                and slot.start >= failed_over_at
-                and slot.kind in (SlotKind.FORWARD, SlotKind.BACKWARD)
-                and slot.stage_index not in home
-            )
+            took_over = bool(home) and not _ran([slot]) <= home
             yield from _slot(slot, y, scale, "slot over" if took_over else "slot")
             if slot.is_failover:
                 x = scale.x(slot.start)
@@ -211,27 +205,30 @@ def _legend(y: float) -> Iterator[str]:
         x += 21 + len(name) * LETTER_PX + 16
 
 
-def _stages(steps: Iterable[WorkerStep]) -> str:
-    """``stage 0``, and after a failover ``stage 0, then 0 and 1``."""
-    seen: list[str] = []
-    for step in steps:
-        before = _home(step)
-        after = before | {s.stage_index for s in step.slots if s.kind in (SlotKind.FORWARD, SlotKind.BACKWARD)}
-        for stages in (before, after):
-            seen.append(" and ".join(str(stage) for stage in sorted(s for s in stages if s is not None)))
-    changed = seen[:1] + [later for earlier, later in pairwise(seen) if later != earlier]
-    return "stage " + ", then ".join(changed) if any(changed) else "no stage"
+def _stages(steps: Iterable[WorkerStep]) -> list[str]:
+    """``pipeline 0`` and ``stage 0``, after a failover ``stage 0, then 0 and 1``."""
+    ran = [places for step in steps for places in (_ran(_before_failover(step)), _ran(step.slots)) if places]
+    if not ran:
+        return ["no stage"]
+    home = min(ran[0])[0]
+    spelt = [" and ".join(_place(place, home) for place in sorted(places)) for places in ran]
+    changed = spelt[:1] + [later for earlier, later in pairwise(spelt) if later != earlier]
+    return [f"pipeline {home}", "stage " + ", then ".join(changed)]
 
 
-def _home(step: WorkerStep) -> set[int | None]:
-    """The stages that it ran before a failover."""
-    home: set[int | None] = set()
-    for slot in step.slots:
-        if slot.is_failover:
-            break
-        if slot.kind in (SlotKind.FORWARD, SlotKind.BACKWARD):
-            home.add(slot.stage_index)
-    return home
+def _place(place: Place, home: int) -> str:
+    pipeline_index, stage_index = place
+    return f"{stage_index}" if pipeline_index == home else f"{stage_index} of pipeline {pipeline_index}"
+
+
+def _ran(slots: Iterable[TimedSlot]) -> set[Place]:
+    normal = (SlotKind.FORWARD, SlotKind.BACKWARD)
+    return {(s.pipeline_index, s.stage_index) for s in slots if s.kind in normal and s.stage_index is not None}
+
+
+def _before_failover(step: WorkerStep) -> list[TimedSlot]:
+    """All of them, where there is no failover."""
+    return list(takewhile(lambda slot: not slot.is_failover, step.slots))
 
 
 def _text(x: float, y: float, text: str, style: str = "", *, anchor: str = "start") -> str:

@@ -19,6 +19,7 @@ def page(
     generation: int = 1,
     began_at: float = BEGAN_AT,
     committed: bool = True,
+    pipeline_index: int = 0,
 ) -> Page:
     """Times in milliseconds since ``began_at``."""
     return Page(
@@ -30,7 +31,7 @@ def page(
             began_at=began_at,
             committed=committed,
             why=RecordedWhy.FIRST,
-            slots=tuple(Slot(action, 0, start * MS, end * MS) for action, start, end in slots),
+            slots=tuple(Slot(action, pipeline_index, start * MS, end * MS) for action, start, end in slots),
             arrivals=tuple(Arrival(datum, 0, sender, at * MS) for datum, sender, at in arrivals),
         ),
     )

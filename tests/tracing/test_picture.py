@@ -3,6 +3,7 @@
 from xml.etree import ElementTree
 
 import pytest
+from bamboo_trainer.plan import WorkerId
 
 from bamboo_cli.tracing.picture import FILLS, MAX_PX, MIN_PX, picture
 from bamboo_cli.tracing.timeline import SlotKind, timeline
@@ -54,6 +55,20 @@ def test_a_takeover_is_marked_with_the_stage_that_was_taken_and_the_worker_that_
     assert "lost: worker n2/1 is <lost>" in told
     assert "only what it sent" in told
     assert told.count("1F0") == 1, "where it arrived; the slot of that name is too narrow for a label"
+
+
+def test_rows_are_in_the_order_of_pipelines_and_stages() -> None:
+    """Nodes that came late run early stages. What was lost stands where it sent from."""
+    pages = (
+        page(WorkerId("n1/1"), ("0F4", 0, 10), pipeline_index=1),
+        page(WorkerId("n2/1"), ("2B0", 0, 10), arrivals=(("1F0", WorkerId("n4/1"), 5),)),
+        page(WorkerId("n9/1"), ("0F0", 0, 10)),
+    )
+
+    drawing = picture(timeline("r1", pages, ()))
+
+    assert [text for text in texts(drawing) if text.startswith("n")] == ["n9/1", "n4/1", "n2/1", "n1/1"]
+    assert texts(drawing).count("pipeline 1") == 1
 
 
 @pytest.mark.parametrize("num_microbatches", [1, 64, 4096])

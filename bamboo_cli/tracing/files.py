@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bamboo_cli.coordinator.pages import Page, read_pages
-from bamboo_cli.coordinator.reader import read_events, read_runs
+from bamboo_cli.coordinator.reader import read_events, read_plans, read_runs
 from bamboo_cli.errors import BambooError, UsageError
 from bamboo_cli.tracing.chrome import chrome_trace
 from bamboo_cli.tracing.picture import picture
@@ -29,7 +29,7 @@ def write_trace(state_file: Path, run: str | None, step: int | None, output: Pat
     run_id, pages = _pages(state_file, run)
     if step is not None:
         pages = around_step(_having(pages, step), step)
-    found = timeline(run_id, pages, read_events(state_file, run=run_id))
+    found = _timeline(state_file, run_id, pages)
     name = f"{run_id}.trace.json" if step is None else f"{run_id}-step{step}.trace.json"
     return _written(output or Path(name), json.dumps(chrome_trace(found), separators=(",", ":")), found)
 
@@ -39,7 +39,7 @@ def write_picture(state_file: Path, run: str | None, step: int | None, output: P
     run_id, pages = _pages(state_file, run)
     chosen = telling_step(pages) if step is None else step
     pages = tuple(page for page in _having(pages, chosen) if page.recorded.step == chosen)
-    found = timeline(run_id, pages, read_events(state_file, run=run_id))
+    found = _timeline(state_file, run_id, pages)
     return _written(output or Path(f"{run_id}-step{chosen}.svg"), picture(found), found)
 
 
@@ -57,6 +57,10 @@ def _pages(state_file: Path, run: str | None) -> tuple[str, tuple[Page, ...]]:
             next_step="Its first steps are, as soon as they are committed; `bamboo status` shows where it stands.",
         )
     return run_id, pages
+
+
+def _timeline(state_file: Path, run_id: str, pages: tuple[Page, ...]) -> Timeline:
+    return timeline(run_id, pages, read_events(state_file, run=run_id), read_plans(state_file, run_id))
 
 
 def _having(pages: tuple[Page, ...], step: int) -> tuple[Page, ...]:

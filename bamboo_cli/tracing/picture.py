@@ -12,7 +12,8 @@ from statistics import median
 
 from bamboo_trainer.plan import WorkerId
 
-from bamboo_cli.tracing.timeline import SlotKind, TimedSlot, Timeline, WorkerStep, node_of
+from bamboo_cli.tracing.names import SlotKind
+from bamboo_cli.tracing.timeline import TimedSlot, Timeline, WorkerStep, node_of
 
 LEFT, RIGHT, TOP, BOTTOM = 165, 30, 78, 86
 ROW, BAR = 58, 36
@@ -38,7 +39,7 @@ FILLS = {
     SlotKind.WAIT: "#fff",
     SlotKind.OTHER: "#cccccc",
 }
-_NAMES = {SlotKind.REDUNDANT: "redundant forward, 1f0", SlotKind.PLAN: "plan, failover"}
+_NAMES = {SlotKind.REDUNDANT: "redundant, 1f0", SlotKind.PLAN: "plan, failover"}
 _STYLE = (
     "text{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:11px;fill:#222}"
     ".title{font-size:15px;font-weight:bold}.worker{font-size:13px;font-weight:bold}.small{fill:#666}"

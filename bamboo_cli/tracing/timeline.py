@@ -6,50 +6,22 @@ Times are seconds since the epoch, each on the clock of the machine that noted i
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
 
 from bamboo_trainer.control import Arrival, Recorded
-from bamboo_trainer.plan import WorkerId
+from bamboo_trainer.plan import Plan, WorkerId
 
 from bamboo_cli.coordinator.pages import Page
 from bamboo_cli.coordinator.status import StoryEvent
+from bamboo_cli.tracing.names import SlotKind, consumers, kind_of, maker, makes
 
 MIN_WAIT_S = 100e-6
 """A shorter gap is the loop itself, taking the next frame."""
 
+FAILOVER = "FAILOVER"
+"""Begins the name of a slot in which a plan was adopted in mid-step; its generation follows."""
 STORY_MARGIN_S = 1.0
 """What is told just before and after the pages is about them, and the coordinator has a clock of its own."""
-
-
-class SlotKind(StrEnum):
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    REDUNDANT = "redundant forward"
-    REDUCE = "reduce"
-    COMMIT = "commit"
-    SAVE = "save"
-    FETCH = "fetch"
-    PLAN = "plan"
-    WAIT = "bubble"
-    OTHER = "other"
-
-
-_KINDS = {
-    "F": SlotKind.FORWARD,
-    "B": SlotKind.BACKWARD,
-    "FRC": SlotKind.REDUNDANT,
-    "C": SlotKind.REDUCE,
-    "R": SlotKind.REDUCE,
-    "HELD": SlotKind.COMMIT,
-    "COMMIT": SlotKind.COMMIT,
-    "SAVE": SlotKind.SAVE,
-    "LOAD": SlotKind.FETCH,
-    "GIVE": SlotKind.FETCH,
-    "PLAN": SlotKind.PLAN,
-    "FAILOVER": SlotKind.PLAN,
-}
-"""By the letters of an action."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +42,7 @@ class TimedSlot:
 
     @property
     def is_failover(self) -> bool:
-        return self.name.startswith("FAILOVER")
+        return self.name.startswith(FAILOVER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +101,6 @@ class Timeline:
         return max(step.end for step in self.steps)
 
 
-def kind_of(name: str) -> SlotKind:
-    """``OTHER`` for what a newer worker spells."""
-    letters = re.search(r"[A-Z]+", name)
-    return _KINDS.get(letters[0], SlotKind.OTHER) if letters else SlotKind.OTHER
-
-
 def node_of(worker_id: WorkerId) -> str:
     return worker_id.rpartition("/")[0]
 
@@ -158,17 +124,20 @@ def around_step(pages: Sequence[Page], step: int) -> tuple[Page, ...]:
 
 
 def _has_failover(page: Recorded) -> bool:
-    return any(slot.action.startswith("FAILOVER") for slot in page.slots)
+    return any(slot.action.startswith(FAILOVER) for slot in page.slots)
 
 
-def timeline(run_id: str, pages: Iterable[Page], story: Iterable[StoryEvent]) -> Timeline:
-    """``story``: may be longer than what the pages span; what lies apart is left out."""
+def timeline(
+    run_id: str, pages: Iterable[Page], story: Iterable[StoryEvent] = (), plans: Iterable[Plan] = ()
+) -> Timeline:
+    """``story`` and ``plans``: of the whole run; what is told apart from the pages is left out."""
+    hosts = _Hosts(plans)
     placed: list[tuple[WorkerStep, Recorded]] = []
     ends: dict[WorkerId, float] = defaultdict(float)
     for page in sorted(pages, key=lambda page: page.recorded.began_at):
         # The clock was read for each page anew, so that the next may seem to begin some microseconds too early.
         start = max(page.recorded.began_at, ends[page.worker_id])
-        step = _worker_step(page, start)
+        step = _worker_step(page, start, hosts)
         ends[page.worker_id] = step.end
         placed.append((step, page.recorded))
     start = min((step.start for step, _ in placed), default=0.0) - STORY_MARGIN_S
@@ -181,8 +150,25 @@ def timeline(run_id: str, pages: Iterable[Page], story: Iterable[StoryEvent]) ->
     )
 
 
-def _worker_step(page: Page, start: float) -> WorkerStep:
+class _Hosts:
+    """Who is responsible for a stage: a shadow in ``full`` mode spells what it does like the host."""
+
+    def __init__(self, plans: Iterable[Plan]) -> None:
+        self._by_generation = {plan.generation: {s.place: s.host for s in plan.stages()} for plan in plans}
+
+    def before(self, generation: int) -> int:
+        return max((known for known in self._by_generation if known < generation), default=0)
+
+    def is_another(self, generation: int, slot: TimedSlot) -> bool:
+        """Under that plan, and as far as it is known."""
+        place = (slot.pipeline_index, -1 if slot.stage_index is None else slot.stage_index)
+        return self._by_generation.get(generation, {}).get(place, slot.worker_id) != slot.worker_id
+
+
+def _worker_step(page: Page, start: float, hosts: _Hosts) -> WorkerStep:
     recorded, worker_id = page.recorded, page.worker_id
+    failovers = [int(slot.action.removeprefix(FAILOVER)) for slot in recorded.slots if slot.action.startswith(FAILOVER)]
+    under = hosts.before(failovers[0]) if failovers else recorded.generation
     slots: list[TimedSlot] = []
     idle_since = start
     for action, pipeline_index, start_us, end_us in recorded.slots:
@@ -200,16 +186,19 @@ def _worker_step(page: Page, start: float) -> WorkerStep:
                     waits_for=f"{awaited.datum} of {awaited.sender}" if awaited else "",
                 )
             )
-        slots.append(
-            TimedSlot(
-                worker_id=worker_id,
-                name=action,
-                kind=kind_of(action),
-                pipeline_index=pipeline_index,
-                start=begin,
-                end=end,
-            )
+        slot = TimedSlot(
+            worker_id=worker_id,
+            name=action,
+            kind=kind_of(action),
+            pipeline_index=pipeline_index,
+            start=begin,
+            end=end,
         )
+        if slot.is_failover:
+            under = int(action.removeprefix(FAILOVER))
+        if slot.kind in (SlotKind.FORWARD, SlotKind.BACKWARD) and hosts.is_another(under, slot):
+            slot = replace(slot, kind=SlotKind.REDUNDANT)
+        slots.append(slot)
         idle_since = end
     return WorkerStep(
         worker_id=worker_id,
@@ -228,27 +217,11 @@ def _ended_by(arrivals: Iterable[Arrival], action: str, after_us: float, before_
     return max(used, key=lambda arrival: arrival.at_us, default=None)
 
 
-def consumers(datum: str) -> tuple[str, ...]:
-    """The actions that may use what an action made (or the layer, or the contribution) first."""
-    if match := re.fullmatch(r"(\d+)F(\d+)", datum):
-        stage, microbatch = int(match[1]) + 1, match[2]
-        return f"{stage}F{microbatch}", f"{stage}FRC{microbatch}"
-    if match := re.fullmatch(r"(\d+)B(\d+)", datum):
-        return (f"{int(match[1]) - 1}B{match[2]}",)
-    if match := re.fullmatch(r"C(\d+\.\d+)", datum):
-        return (f"R{match[1]}",)
-    if match := re.fullmatch(r"LAYER(\d+)", datum):
-        return (f"LOAD{match[1]}",)
-    if datum.startswith("R"):
-        return ("HELD",)
-    return ("COMMIT",) if datum == "HELD" else ()
-
-
 def _transfers(placed: Sequence[tuple[WorkerStep, Recorded]]) -> Iterable[Transfer]:
     made: dict[tuple[WorkerId, int, str, int], list[tuple[int, TimedSlot]]] = defaultdict(list)
     for step, _ in placed:
         for slot in step.slots:
-            made[step.worker_id, step.step, _makes(slot.name), slot.pipeline_index].append((step.generation, slot))
+            made[step.worker_id, step.step, makes(slot.name), slot.pipeline_index].append((step.generation, slot))
     for step, recorded in placed:
         seen: set[tuple[str, int, str]] = set()
         for datum, pipeline_index, sender, at_us in recorded.arrivals:
@@ -256,7 +229,7 @@ def _transfers(placed: Sequence[tuple[WorkerStep, Recorded]]) -> Iterable[Transf
             if (datum, pipeline_index, source) in seen:
                 continue
             seen.add((datum, pipeline_index, source))
-            candidates = made[sender, step.step, datum, pipeline_index]
+            candidates = made[sender, step.step, maker(datum), pipeline_index]
             same_try = [slot for generation, slot in candidates if generation == step.generation]
             arrived_at = step.start + at_us * 1e-6
             wanted = consumers(datum)
@@ -270,11 +243,6 @@ def _transfers(placed: Sequence[tuple[WorkerStep, Recorded]]) -> Iterable[Transf
                 producer=next(reversed(same_try or [slot for _, slot in candidates]), None),
                 consumer=next((s for s in step.slots if s.name in wanted and s.start >= arrived_at), None),
             )
-
-
-def _makes(action: str) -> str:
-    """The datum's name: the action's own, but for a layer that is given away."""
-    return action.replace("GIVE", "LAYER")
 
 
 def _number(worker_id: WorkerId) -> tuple[tuple[int, str], ...]:

@@ -97,7 +97,7 @@ def assert_takeover(events: Events) -> None:
             if (slot["pid"], slot["tid"]) == thread and failovers[thread] <= slot["ts"] <= end:
                 done_after[thread].add(slot["name"][0])
     assert {"0", "1"} in done_after.values()
-    assert any("1FRC" in e["name"] for e in slots(events, "redundant forward"))
+    assert any("1FRC" in e["name"] for e in slots(events, "redundant"))
     assert any(e.get("cat") == "transfer" for e in events)
     instants = {e["name"] for e in events if e["ph"] == "i"}
     assert {"loss", "failover"} <= instants

@@ -5,8 +5,9 @@ from xml.etree import ElementTree
 import pytest
 from bamboo_trainer.plan import WorkerId
 
+from bamboo_cli.tracing.names import SlotKind
 from bamboo_cli.tracing.picture import FILLS, MAX_PX, MIN_PX, picture
-from bamboo_cli.tracing.timeline import SlotKind, timeline
+from bamboo_cli.tracing.timeline import timeline
 from tests.tracing.example import CALM, FIRST, STORY, TAKEN_OVER, page
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -1,10 +1,14 @@
 """Pages and story on one line of time."""
 
 import pytest
+from bamboo_trainer.plan import Mode, WorkerId
+from bamboo_trainer.redundancy import fail_over
 
 from bamboo_cli.tracing.files import ranges
-from bamboo_cli.tracing.timeline import SlotKind, around_step, consumers, kind_of, telling_step, timeline
+from bamboo_cli.tracing.names import SlotKind, consumers, kind_of
+from bamboo_cli.tracing.timeline import around_step, telling_step, timeline
 from tests.tracing.example import BEGAN_AT, CALM, FIRST, SECOND, STORY, TAKEN_OVER, page
+from tests.trainer.world import grid_plan, worker_name
 
 
 def test_gaps_are_bubbles_that_say_what_ended_them() -> None:
@@ -76,8 +80,6 @@ def test_a_page_whose_clock_was_read_a_little_too_late_does_not_overlap_the_one_
 
 
 def test_workers_are_in_the_order_of_their_numbers() -> None:
-    from bamboo_trainer.plan import WorkerId
-
     pages = [page(WorkerId(name), ("0F0", 0, 1)) for name in ("n10/1", "n2/1", "n2/10", "n2/2")]
 
     assert timeline("r1", pages, ()).workers == ("n2/1", "n2/2", "n2/10", "n10/1")
@@ -135,3 +137,40 @@ def test_what_uses_a_datum(datum: str, used_by: tuple[str, ...]) -> None:
 
 def test_ranges_are_spelt_for_people() -> None:
     assert ranges([0, 1, 2, 50, 97, 98]) == "0-2, 50, 97-98"
+
+
+def test_what_a_shadow_computes_beside_the_host_is_redundant_until_it_is_the_host() -> None:
+    """In ``full`` mode a shadow spells what it does like the host."""
+    first, second = worker_name(0, 0), worker_name(0, 1)
+    plan = grid_plan(1, 2, 2, 1, Mode.FULL)
+    after = fail_over(plan, {second}, generation=2)
+    assert after is not None
+    pages = (
+        page(
+            first,
+            *(("0F0", 0, 10), ("1F0", 10, 20), ("1B0", 20, 30)),
+            ("FAILOVER2", 30, 31),
+            *(("1F1", 31, 40), ("0B0", 40, 50)),
+            generation=2,
+        ),
+    )
+
+    (step,) = timeline("r1", pages, (), (plan, after)).steps
+
+    assert [slot.kind for slot in step.slots] == [
+        *(SlotKind.FORWARD, SlotKind.REDUNDANT, SlotKind.REDUNDANT),
+        SlotKind.PLAN,
+        *(SlotKind.FORWARD, SlotKind.BACKWARD),
+    ]
+
+
+def test_a_contribution_comes_from_the_slot_that_made_all_of_a_stage() -> None:
+    pages = (
+        page(FIRST, ("0C", 0, 10)),
+        page(SECOND, ("R4.0", 20, 30), arrivals=(("C4.0", FIRST, 12),)),
+    )
+
+    (transfer,) = timeline("r1", pages, ()).transfers
+
+    assert transfer.producer is not None and transfer.consumer is not None
+    assert (transfer.producer.name, transfer.consumer.name) == ("0C", "R4.0")

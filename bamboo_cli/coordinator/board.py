@@ -32,7 +32,7 @@ class Pulse:
     linked: set[NodeId] = field(default_factory=set)
     dropped: set[NodeId] = field(default_factory=set)
     """Whose link was seen to end. A node that has not come back after a restart is not among them."""
-    ticked_at: float | None = None
+    awake_at: float | None = None
     moved_at: float = 0.0
     """When a step was last heard to be committed, or this coordinator began."""
 

@@ -64,8 +64,8 @@ def watch(board: Board) -> None:
 
 
 def awake(board: Board) -> None:
-    """At every tick. A gap means that the coordinator itself slept: nobody is blamed for it."""
-    before, board.pulse.ticked_at = board.pulse.ticked_at, board.now
+    """Before every event; ticks come often. A gap means that the coordinator itself slept: nobody is blamed for it."""
+    before, board.pulse.awake_at = board.pulse.awake_at, board.now
     gap = 0.0 if before is None else board.now - before
     if gap <= board.config.lease_s / 2:
         return

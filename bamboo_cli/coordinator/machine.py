@@ -71,6 +71,7 @@ class Machine:
         """``now``: seconds since the epoch. Raises IllegalMove when it has a bug, and never otherwise."""
         board = self.board
         board.now, board.out = now, []
+        losses.awake(board)
         self._note(event)
         losses.watch(board)
         runs.advance(board)
@@ -85,7 +86,7 @@ class Machine:
             case Started():
                 self._start()
             case Tick():
-                losses.awake(board)
+                pass  # time has passed
             case AgentJoined():
                 links.joined(board, event.join)
             case AgentDropped():

@@ -1,5 +1,6 @@
 """The life of a run. ``advance`` looks at what is so and does what follows, so the order of events does not matter."""
 
+import math
 from dataclasses import replace
 
 from bamboo_trainer.plan import WorkerId
@@ -253,8 +254,13 @@ def _finishing(board: Board, run: Run) -> None:
 
 
 def _choose_writer(board: Board, run: Run) -> None:
-    prepared = board.staying(WorkerState.PREPARED)
-    writer = prepared[0].worker.worker_id if prepared and prepared[0].worker else None
+    """One that stays, else whichever of those that are leaving has the most time left."""
+    workers_by_end = sorted(
+        (math.inf if not n.leaving else n.deadline or board.now, -n.number, n.worker.worker_id)
+        for n in board.nodes.values()
+        if n.worker is not None and n.worker.state is WorkerState.PREPARED
+    )
+    writer = workers_by_end[-1][2] if workers_by_end else None
     if writer != run.model_writer:
         board.run = replace(run, model_writer=writer)
         if writer is not None:

@@ -50,6 +50,8 @@ from bamboo_cli.providers.base import NodeConfig, Provider
 TICK_S = 0.25
 REQUESTS_S = 0.1
 HEARTBEAT_S = 1.0
+LOCK_WAIT_S = 0.2
+"""Nothing is heard while SQLite waits for a lock; so not long, and again later."""
 RETRY_S = 0.5
 MAX_RETRY_S = 5.0
 
@@ -80,7 +82,7 @@ class Service:
         self._config = config
         self._clock = clock
         self._address = address
-        self._engine = open_for_writing(state_path(cluster_dir))
+        self._engine = open_for_writing(state_path(cluster_dir), lock_timeout_s=LOCK_WAIT_S)
         self._readers = open_for_reading(state_path(cluster_dir))
         with reading(self._readers) as connection:
             row = connection.execute(select(schema.cluster)).one()

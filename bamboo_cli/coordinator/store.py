@@ -24,6 +24,7 @@ from bamboo_cli.errors import StateError
 
 STATE_FILE = "state.db"
 LOCK_TIMEOUT_S = 10.0
+"""How long a command waits for whoever writes."""
 
 
 class ClusterState(StrEnum):
@@ -110,12 +111,12 @@ def create_cluster(
     return cluster_id
 
 
-def open_for_writing(path: Path) -> Engine:
+def open_for_writing(path: Path, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Engine:
     """For the coordinator, and for requests. Migrates an older file.
 
     Raises StateError when the file is missing, corrupt, foreign, or written by a newer Bamboo.
     """
-    engine = _open_checked(path, writable=True)
+    engine = _open_checked(path, writable=True, lock_timeout_s=lock_timeout_s)
     with writing(engine) as connection:
         schema.migrate(connection)
     return engine
@@ -166,13 +167,13 @@ def request_outcome(path: Path, request_id: int) -> RequestOutcome:
     return RequestOutcome(state=RequestState(row.state), outcome=row.outcome)
 
 
-def _engine(path: Path, *, writable: bool) -> Engine:
+def _engine(path: Path, *, writable: bool, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Engine:
     mode = f"file:{path.absolute().as_posix().replace('?', '%3f').replace('#', '%23')}?mode=rw"
     engine = create_engine(
         f"sqlite:///{path}",
         # mode=rw: never make a file by looking for one. Readers need it too: with WAL they share its index file.
         creator=lambda: sqlite3.connect(
-            mode, uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            mode, uri=True, timeout=lock_timeout_s, isolation_level=None, check_same_thread=False
         ),
     )
 
@@ -191,10 +192,10 @@ def _engine(path: Path, *, writable: bool) -> Engine:
     return engine
 
 
-def _open_checked(path: Path, *, writable: bool) -> Engine:
+def _open_checked(path: Path, *, writable: bool, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Engine:
     if not path.exists():
         raise StateError(f"there is no cluster in {path.parent}", next_step="Start one with `bamboo up`.")
-    engine = _engine(path, writable=writable)
+    engine = _engine(path, writable=writable, lock_timeout_s=lock_timeout_s)
     with _translated(path), reading(engine) as connection:
         application_id = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
         version = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())

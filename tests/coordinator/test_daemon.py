@@ -5,10 +5,12 @@ import os
 import random
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from bamboo_cli.providers.choose import provider_of_cloud
 from bamboo_cli.providers.local_cloud import processes
 from tests.waiting import wait_until
 
+LEASE_S = 5.0
 DOUBLE = Path(__file__).with_name("training_double.py")
 
 
@@ -120,7 +123,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
         global_batch_size=4,
         microbatch_size=1,
         stages=2,
-        lease_s=5,
+        lease_s=LEASE_S,
         local=LocalCloudConfig(boot_delay_s=0.0),
     )
     folder = paths.cluster_dir("demo")
@@ -242,6 +245,26 @@ def test_a_full_disk_holds_the_coordinator_up_and_loses_nothing(cluster: Cluster
 
     assert (run.state, run.committed_steps, run.num_samples, run.steps_rerun) == ("done", 200, 800, 0)
     assert len(reader.read_steps(cluster.path, run_id)) == 200
+    assert any("the state file could not be written for" in line for line in cluster.story)
+    assert not any("lost" in line for line in cluster.story)
+
+
+def test_a_state_file_that_somebody_locks_for_longer_than_a_lease_costs_nobody_anything(cluster: Cluster) -> None:
+    cluster.start()
+    cluster.await_nodes()
+    run_id = cluster.train(steps=400)
+    wait_until(lambda: cluster.run.committed_steps > 5, "some steps")
+    record = cluster.folder / "checkpoints" / run_id / "committed"
+
+    with closing(sqlite3.connect(cluster.path, timeout=10.0, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        locked_at, committed = time.monotonic(), len(record.read_text())
+        wait_until(lambda: time.monotonic() - locked_at > LEASE_S + 1.0, "more than a lease")
+        assert len(record.read_text()) > committed
+        other.execute("ROLLBACK")
+    run = cluster.await_end()
+
+    assert (run.state, run.committed_steps, run.steps_rerun, run.restores) == ("done", 400, 0, 0)
     assert any("the state file could not be written for" in line for line in cluster.story)
     assert not any("lost" in line for line in cluster.story)
 

@@ -77,10 +77,12 @@ def test_a_dropped_link_alone_is_no_loss() -> None:
     assert world.machine.board.nodes[NodeId("n2")].state is NodeState.ACTIVE
 
 
-def test_a_coordinator_that_slept_blames_nobody() -> None:
+@pytest.mark.parametrize("first", [ev.Tick(), ev.AgentBeat(node_id=NodeId("n1"), silence_s={})], ids=["tick", "beat"])
+def test_a_coordinator_that_slept_blames_nobody(first: ev.Event) -> None:
+    """Whatever it hears first: of several nodes' messages that lie ready, one comes before the others."""
     world = play("cluster nodes=2 lease=10", "train steps=8 stages=2", "steps 1", "wait 1")
     world.now += 3600.0
-    world.handle(ev.Tick())
+    world.handle(first)
     assert all(n.state is NodeState.ACTIVE for n in world.machine.board.nodes.values())
     world.pass_time(2.0)
     assert all(n.state is NodeState.ACTIVE for n in world.machine.board.nodes.values())

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bamboo_trainer.plan import Plan, StepSummary, WorkerId
+from bamboo_trainer.plan import Fetch, Plan, StepSummary, WorkerId
 from bamboo_trainer.reconfigure import Candidate, Shape, Wanted, choose_shape, plan_boundary
 from bamboo_trainer.redundancy import is_fully_shadowed
 
@@ -121,10 +121,18 @@ def _candidates(board: Board, base: int) -> tuple[Candidate, ...]:
                 address=worker.address,
                 port=worker.port,
                 layers=_held(board, worker.worker_id, base),
+                learned=_learned(board, worker.worker_id),
                 leaving=worker.worker_id not in usable,
             )
         )
     return tuple(found)
+
+
+def _learned(board: Board, worker_id: WorkerId) -> frozenset[int]:
+    found = board.run.handover if board.run is not None else None
+    if found is None or worker_id not in found.learned:
+        return frozenset()
+    return frozenset(f.layer for lesson in found.lessons if lesson.worker_id == worker_id for f in lesson.fetches)
 
 
 def _held(board: Board, worker_id: WorkerId, base: int) -> frozenset[int]:
@@ -167,6 +175,23 @@ def choose_base(board: Board) -> int:
     return checkpoint
 
 
+def fetches_if_now(board: Board) -> tuple[Fetch, ...]:
+    """Who would get which layers from whom, if the plan that is wanted were made now: all members hold what the plan in
+    force gives them."""
+    run = board.run
+    assert run is not None and run.plan is not None
+    bad = {(d.worker_id, d.layer) for d in run.distrusted}
+    candidates = tuple(
+        replace(c, layers=frozenset(x for x in run.plan.layers_of(c.worker_id) if (c.worker_id, x) not in bad))
+        for c in _candidates(board, base=-2)
+    )
+    wanted = wanted_of(run)
+    if all(c.leaving for c in candidates):
+        return ()
+    plan = plan_boundary(generation=0, first_step=0, candidates=candidates, wanted=wanted)
+    return tuple(fetch for fetch in plan.fetches if fetch.source is not None)
+
+
 def plan_next(board: Board) -> None:
     """A boundary plan over whoever is prepared, from live layers where there are, else from the checkpoint."""
     run, known = board.run, board.progress
@@ -183,7 +208,8 @@ def plan_next(board: Board) -> None:
     elif is_first:
         board.progress = replace(known, committed_step=base)
     assert board.run is not None
-    plan = _make_plan(board, board.run, base, told)
+    continues = run.base_generation if run.plan is not None and lost_steps <= 0 else 0
+    plan = replace(_make_plan(board, board.run, base, told), continues=continues)
     restored = not is_first and base >= 0 and any(fetch.source is None for fetch in plan.fetches)
     before = board.live_members()
     run = replace(
@@ -195,6 +221,7 @@ def plan_next(board: Board) -> None:
         complete=(),
         pause=None,
         change_since=None,
+        handover=None,
         distrusted=(),
     )
     put_in_force(board, run, extra=before)

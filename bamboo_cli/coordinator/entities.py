@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bamboo_trainer.control import LayerCost, LayerSaved, Stopped, TrainingSpec
-from bamboo_trainer.plan import NodeId, Plan, StepSummary, WorkerId
+from bamboo_trainer.plan import Fetch, NodeId, Plan, StepSummary, WorkerId
 from pydantic import TypeAdapter
 
 from bamboo_cli.coordinator.events import Request
@@ -127,6 +127,24 @@ class Distrusted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """Layers that a worker is told to learn."""
+
+    worker_id: WorkerId
+    fetches: tuple[Fetch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """Layers change hands before the plan that needs it. ``until``: when the change is made at the latest."""
+
+    base_generation: int
+    until: float
+    lessons: tuple[Lesson, ...]
+    learned: tuple[WorkerId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """What changes with decisions; what changes with every step is ``Progress``."""
 
@@ -154,6 +172,7 @@ class Run:
     """Kept while waiting: who holds what."""
     change_since: float | None = None
     """When the reconfiguration that is wanted was first wanted."""
+    handover: Handover | None = None
     broken: tuple[BrokenLink, ...] = ()
     suspects: tuple[WorkerId, ...] = ()
     """Once for each broken link of which the other end was blamed."""
@@ -196,6 +215,8 @@ class Progress:
     """By a loss or a reconfiguration since the last commit."""
     step_seconds: tuple[float, ...] = ()
     """Of the latest undisturbed steps."""
+    link_bytes_per_s: float | None = None
+    """What the last learner saw."""
     num_stale: int = 0
     """Messages of older generations that were refused."""
 

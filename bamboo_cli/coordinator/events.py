@@ -313,6 +313,7 @@ class StoryKind(StrEnum):
     CHECKPOINT = "checkpoint"
     DIGEST = "digest"
     DRILL = "drill"
+    HANDOVER = "handover"
     CAPACITY = "capacity"
     REFUSAL = "refusal"
     REQUEST = "request"

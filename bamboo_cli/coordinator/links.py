@@ -13,7 +13,7 @@ from bamboo_agent.messages import (
 from bamboo_trainer.control import Adopt, Halt, Prepare, Quiesce, WriteModel
 from bamboo_trainer.plan import NodeId, WorkerId
 
-from bamboo_cli.coordinator import fleet, losses
+from bamboo_cli.coordinator import fleet, handover, losses
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Node, Worker
 from bamboo_cli.coordinator.events import AgentSaid, RefuseAgent, StoryKind
@@ -102,6 +102,7 @@ def _say_again(board: Board, node: Node) -> None:
         prepare(board, worker, profile=worker.worker_id == run.profiler and not run.costs)
     if run.model_writer == worker.worker_id:
         write_model(board)
+    handover.say_again(board, worker.worker_id)
     if run.state not in UNDER_PLAN or run.plan is None or worker.worker_id not in run.plan.worker_ids():
         return
     if run.state is not RunState.HALTING:

@@ -15,6 +15,7 @@ from bamboo_trainer.control import (
     DigestMismatch,
     FromWorker,
     LayerSaved,
+    Learned,
     ModelWritten,
     PeerBroken,
     PeerRestored,
@@ -29,7 +30,19 @@ from bamboo_trainer.control import (
 )
 from pydantic import TypeAdapter
 
-from bamboo_cli.coordinator import checkpoints, fleet, links, losses, plans, progress, reports, requests, runs, workers
+from bamboo_cli.coordinator import (
+    checkpoints,
+    fleet,
+    handover,
+    links,
+    losses,
+    plans,
+    progress,
+    reports,
+    requests,
+    runs,
+    workers,
+)
 from bamboo_cli.coordinator.board import Board, Pulse
 from bamboo_cli.coordinator.entities import Entity, Node, decode_row, encode_row
 from bamboo_cli.coordinator.events import (
@@ -172,6 +185,8 @@ class Machine:
                 workers.prepared(board, node, message)
             case Adopted():
                 reports.adopted(board, worker_id, message)
+            case Learned():
+                handover.learned(board, worker_id, message)
             case StepCommitted():
                 progress.step_committed(board, message)
             case Stopped():

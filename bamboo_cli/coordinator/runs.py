@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from bamboo_trainer.plan import WorkerId
 
-from bamboo_cli.coordinator import boundary, checkpoints, links, losses, plans, progress, workers
+from bamboo_cli.coordinator import boundary, checkpoints, handover, links, losses, plans, progress, workers
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Progress, Run
 from bamboo_cli.coordinator.events import StoryKind
@@ -163,13 +163,14 @@ def _break_free(board: Board, run: Run) -> None:
 def _change_in_time(board: Board, run: Run) -> None:
     change = boundary.why_change(board)
     if change is None:
-        if run.change_since is not None:
-            board.run = replace(run, change_since=None)
+        if run.change_since is not None or run.handover is not None:
+            board.run = replace(run, change_since=None, handover=None)
         return
     reason, delay_s = change
     since = board.now if run.change_since is None else run.change_since
     if board.now - since >= delay_s:
-        plans.quiesce(board, reason)
+        if handover.is_ready(board, reason):
+            plans.quiesce(board, reason)
     elif run.change_since is None:
         board.run = replace(run, change_since=since)
 

@@ -67,6 +67,7 @@ class FakeWorker:
     unread: list[control.ToWorker] = field(default_factory=list)
     """What reached it while it was frozen."""
     to_save: int | None = None
+    learned: control.Learn | None = None
 
     @property
     def node_id(self) -> NodeId:
@@ -344,6 +345,10 @@ class World:
                 self._prepare(worker, message)
             case control.Adopt():
                 self._adopt(worker, message.plan)
+            case control.Learn():
+                worker.learned = message
+                layers = tuple(sorted(f.layer for f in message.fetches))
+                self.report(worker, control.Learned(base_generation=message.base_generation, layers=layers))
             case control.Quiesce():
                 if message.generation == worker.generation and worker.plan is not None:
                     worker.stop_wanted = True
@@ -423,11 +428,15 @@ class World:
             worker.committed_step = plan.first_step - 1
         worker.held_step = None
         worker.awaited = {}
+        followed = self._followed(worker, plan)
         for fetch in plan.fetches:
             if fetch.worker_id != worker.worker_id:
                 continue
             if fetch.source is not None:
-                worker.awaited[fetch.layer] = fetch.source
+                if fetch.layer in followed:
+                    worker.layers.add(fetch.layer)
+                else:
+                    worker.awaited[fetch.layer] = fetch.source
                 continue
             if plan.checkpoint_step is not None:
                 assert plan.checkpoint_step == plan.first_step - 1
@@ -441,6 +450,13 @@ class World:
         if not any(fetch.source == worker.worker_id for fetch in plan.fetches):
             worker.layers &= set(plan.layers_of(worker.worker_id))
         self._settle(worker)
+
+    def _followed(self, worker: FakeWorker, plan: Plan) -> set[int]:
+        """What it has learned and followed up to the plan's first step."""
+        lesson, worker.learned = worker.learned, None
+        if lesson is None or lesson.base_generation != plan.continues:
+            return set()
+        return {f.layer for f in lesson.fetches if f.source is not None and self.worker(f.source) is not None}
 
     def _settle(self, worker: FakeWorker) -> None:
         assert worker.plan is not None and worker.spec is not None
@@ -735,6 +751,9 @@ def _describe_message(node_id: NodeId, message: Any) -> str:
             )
         case TellWorker(worker_id=worker_id, message=control.Prepare() as prepare):
             return f"{worker_id}: prepare{' and measure' if prepare.profile else ''}"
+        case TellWorker(worker_id=worker_id, message=control.Learn() as learn):
+            asked = " ".join(f"{fetch.layer}<-{fetch.source}" for fetch in learn.fetches)
+            return f"{worker_id}: learn under {learn.base_generation}: {asked}"
         case TellWorker(worker_id=worker_id, message=control.WriteModel() as write):
             return f"{worker_id}: write the model of step {write.checkpoint_step}"
         case TellWorker(worker_id=worker_id, message=told):

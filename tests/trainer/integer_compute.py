@@ -65,6 +65,8 @@ class IntegerCompute:
             groups.append((0, num_layers - 1))
         self.units = tuple(Unit(index=i, layers=layers) for i, layers in enumerate(groups))
         self.num_forwards = 0
+        self.learned: dict[int, Layer] = {}
+        self.num_held_learned = 0
         self.on_saved: Callable[[int, int], None] = lambda step, layer: None
         self.begin_step(0)
 
@@ -141,14 +143,33 @@ class IntegerCompute:
     def apply(self, step: int, reduced: Mapping[int, Sequence[Any]], square_norms: Sequence[float]) -> None:
         scale = int(sum(square_norms)) + step
         for index, layer in self.layers.items():
-            for unit in self.units:
-                if index in unit.layers:
-                    # a tied unit moves each of its layers alike
-                    change = fold(scale, sum(chunk * (i + 1) for i, chunk in enumerate(reduced[unit.index])))
-                    layer.momentum = fold(layer.momentum, change)
-            layer.parameter = fold(layer.parameter, layer.momentum)
-            layer.num_updates += 1
-            assert layer.num_updates == step + 1, "an update was repeated or skipped"
+            self._update(index, layer, step, scale, reduced)
+
+    def _update(self, index: int, layer: Layer, step: int, scale: int, reduced: Mapping[int, Sequence[Any]]) -> None:
+        for unit in self.units:
+            if index in unit.layers:
+                # a tied unit moves each of its layers alike
+                change = fold(scale, sum(chunk * (i + 1) for i, chunk in enumerate(reduced[unit.index])))
+                layer.momentum = fold(layer.momentum, change)
+        layer.parameter = fold(layer.parameter, layer.momentum)
+        layer.num_updates += 1
+        assert layer.num_updates == step + 1, "an update was repeated or skipped"
+
+    def learn(self, layer: int, state: Any) -> int:
+        self.learned[layer] = Layer(*state)
+        return 24
+
+    def follow(
+        self, layer: int, step: int, reduced: Mapping[int, Sequence[Any]], square_norms: Sequence[float]
+    ) -> None:
+        self._update(layer, self.learned[layer], step, int(sum(square_norms)) + step, reduced)
+
+    def hold_learned(self, layer: int) -> None:
+        self.layers[layer] = self.learned.pop(layer)
+        self.num_held_learned += 1
+
+    def forget_learned(self, layer: int) -> None:
+        del self.learned[layer]
 
     def held_layers(self) -> tuple[int, ...]:
         return tuple(sorted(self.layers))

@@ -246,6 +246,8 @@ class MachineWorld:
             case control.Adopt():
                 node.generation = message.plan.generation
                 executor.adopt(message.plan)
+            case control.Learn():
+                executor.learn(message)
             case control.Quiesce():
                 executor.quiesce(message.generation)
             case control.Halt():

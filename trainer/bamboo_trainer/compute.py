@@ -106,6 +106,24 @@ class Compute(Protocol):
 
     def drop_layer(self, layer: int) -> None: ...
 
+    # --- learning layers: beside those that are held, and none of the step's business ---
+
+    def learn(self, layer: int, state: Value) -> int:
+        """Keep a copy of a layer that another worker holds. Returns its bytes."""
+        ...
+
+    def follow(
+        self, layer: int, step: int, reduced: Mapping[int, Sequence[Value]], square_norms: Sequence[float]
+    ) -> None:
+        """The optimizer step of ``apply``, on a learned layer."""
+        ...
+
+    def hold_learned(self, layer: int) -> None:
+        """It is held from now on."""
+        ...
+
+    def forget_learned(self, layer: int) -> None: ...
+
     def digest(self, layer: int) -> str:
         """Of parameters and optimizer state, bit for bit."""
         ...

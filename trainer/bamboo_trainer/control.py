@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter
 
-from bamboo_trainer.plan import Plan, StepSummary, WorkerId
+from bamboo_trainer.plan import Fetch, Member, Plan, StepSummary, WorkerId
 
 # --- the training job, as a worker needs to know it ------------------------------------------------------------
 
@@ -96,6 +96,17 @@ class Halt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Learn:
+    """Get these layers and follow them, for a plan that is to come; answered by ``Learned``. docs/handover.md."""
+
+    kind: Literal["learn"] = "learn"
+    base_generation: int
+    """Of the boundary plan in force, or that the one in force descends from."""
+    fetches: tuple[Fetch, ...]
+    sources: tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteModel:
     """Merge the layer files of a complete checkpoint into one safetensors file; answered by ``ModelWritten``."""
 
@@ -109,7 +120,7 @@ class Exit:
     kind: Literal["exit"] = "exit"
 
 
-ToWorker = Prepare | Adopt | Quiesce | Halt | WriteModel | Exit
+ToWorker = Prepare | Adopt | Quiesce | Halt | Learn | WriteModel | Exit
 
 # --- worker to agent (and, relayed, to the coordinator) --------------------------------------------------------
 
@@ -153,6 +164,18 @@ class Adopted:
     generation: int
     fetched_bytes: int = 0
     took_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """All layers of ``Learn`` are here, and follow."""
+
+    kind: Literal["learned"] = "learned"
+    base_generation: int
+    layers: tuple[int, ...]
+    num_bytes: int = 0
+    took_s: float = 0.0
+    """From ``Learn`` to the last layer's arrival."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,6 +374,7 @@ FromWorker = (
     WorkerReady
     | Prepared
     | Adopted
+    | Learned
     | StepCommitted
     | Stopped
     | PeerBroken

@@ -70,6 +70,13 @@ class DrillExecutor:
         self._inner.adopt(plan)
         self._took_over = plan.kind is PlanKind.FAILOVER and self._num_hosted() > before
 
+    @property
+    def learners(self) -> frozenset[WorkerId]:
+        return self._inner.learners
+
+    def learn(self, message: control.Learn) -> None:
+        self._inner.learn(message)
+
     def quiesce(self, generation: int) -> None:
         self._inner.quiesce(generation)
 

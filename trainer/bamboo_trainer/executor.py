@@ -13,7 +13,8 @@ from collections.abc import Callable
 from bamboo_trainer import control
 from bamboo_trainer.commit import differing_copies, is_finite, stop_wanted, summarise
 from bamboo_trainer.compute import Compute, Value
-from bamboo_trainer.frames import Datum, FetchLayer, Frame, Held, LayerHere, SyncState
+from bamboo_trainer.frames import Datum, FetchLayer, Frame, Held, LayerHere, LearnLayer, SyncState, Taught, Update
+from bamboo_trainer.learning import Learning
 from bamboo_trainer.plan import Mode, Plan, PlanKind, StepSummary, WorkerId
 from bamboo_trainer.routes import Routes
 from bamboo_trainer.schedule import (
@@ -61,6 +62,12 @@ class Executor:
         self._awaited: dict[int, WorkerId] = {}  # layer -> the peer it was asked of
         self._distrusted: set[int] = set()
         self._to_save: int | None = None
+        self._learning = Learning(compute, send, report)
+
+    @property
+    def learners(self) -> frozenset[WorkerId]:
+        """Workers outside the plan that follow layers of this one."""
+        return self._learning.learners
 
     @property
     def step(self) -> int:
@@ -98,6 +105,10 @@ class Executor:
             self._report_commit(self._last)
         self._replay_later()
 
+    def learn(self, message: control.Learn) -> None:
+        """Get layers for a plan to come, and follow them. See ``learning``."""
+        self._learning.learn(message)
+
     def _adopt_boundary(self, plan: Plan) -> None:
         if self.committed_step != plan.first_step - 1:
             for layer in self._compute.held_layers():
@@ -106,8 +117,12 @@ class Executor:
             self._last = None
         self._begin(plan.first_step)
         self._awaited = {}
-        for fetch in plan.fetches:
-            if fetch.worker_id == self.worker_id:
+        fetches = [fetch for fetch in plan.fetches if fetch.worker_id == self.worker_id]
+        learned = self._learning.adopt(plan, [fetch.layer for fetch in fetches if fetch.source is not None])
+        for fetch in fetches:
+            if fetch.layer in learned:
+                self._distrusted.discard(fetch.layer)
+            else:
                 self._fetch(plan, fetch.layer, fetch.source)
         if not any(fetch.source == self.worker_id for fetch in plan.fetches):
             self._drop_strange_layers(plan)
@@ -325,6 +340,7 @@ class Executor:
         self._drop_strange_layers(self.plan)  # kept to hand them over: by now they are where they are needed
         sums = {unit.index: self._now.sum(unit.index, num_chunks) for unit in units}
         self._compute.apply(summary.step, sums, summary.square_norms)
+        self._learning.teach_step(summary, sums, self._routes.units_of)
         self.committed_step = summary.step
         self._last = summary
 
@@ -343,6 +359,9 @@ class Executor:
 
     def receive(self, sender: WorkerId, frame: Frame) -> None:
         """A frame from a peer. Older generations are refused, newer ones wait for their plan."""
+        if isinstance(frame, LearnLayer | Taught | Update):
+            self._learning.receive(sender, frame, self.committed_step)
+            return
         if frame.generation < self.generation:
             return
         if frame.generation > self.generation or self.plan is None or self.plan.generation != self.generation:
@@ -372,6 +391,7 @@ class Executor:
 
     def link_up(self, peer: WorkerId) -> None:
         """A link to a peer is there (again): whatever was under way on the old one may be lost."""
+        self._learning.link_up(peer)
         if self.plan is None or self.plan.generation != self.generation or peer not in self._others:
             return
         for layer, source in self._awaited.items():

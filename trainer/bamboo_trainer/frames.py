@@ -60,4 +60,32 @@ class LayerHere:
     state: Value
 
 
-Frame = Datum | Held | SyncState | FetchLayer | LayerHere
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnLayer:
+    """Let me follow the layer. ``generation``, here and below: of the boundary plan under which it is taught."""
+
+    generation: int
+    layer: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taught:
+    """The layer as it is after ``step``. ``Update`` frames follow, one a step."""
+
+    generation: int
+    layer: int
+    step: int
+    state: Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What the layer's optimizer step needs. ``sums``: chunks of reduced gradients by unit."""
+
+    generation: int
+    layer: int
+    summary: StepSummary
+    sums: dict[int, list[Value]]
+
+
+Frame = Datum | Held | SyncState | FetchLayer | LayerHere | LearnLayer | Taught | Update

@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 from bamboo_trainer import wire
-from bamboo_trainer.frames import Datum, FetchLayer, Frame, Held, LayerHere, SyncState
+from bamboo_trainer.frames import Datum, FetchLayer, Frame, Held, LayerHere, LearnLayer, SyncState, Taught, Update
 from bamboo_trainer.plan import StepSummary
 from bamboo_trainer.schedule import Key
 
@@ -47,7 +47,7 @@ def encode(frame: Frame) -> list[bytes | memoryview]:
                 "g": frame.generation,
                 "s": frame.step,
                 "have": list(frame.have),
-                "last": None if last is None else [last.step, last.losses, last.square_norms],
+                "last": None if last is None else _summary_facts(last),
                 "stopped": frame.stopped,
             }
         case FetchLayer():
@@ -55,10 +55,32 @@ def encode(frame: Frame) -> list[bytes | memoryview]:
         case LayerHere():
             facts = {"t": "layer", "g": frame.generation, "layer": frame.layer}
             value = frame.state
+        case LearnLayer():
+            facts = {"t": "learn", "g": frame.generation, "layer": frame.layer}
+        case Taught():
+            facts = {"t": "taught", "g": frame.generation, "layer": frame.layer, "s": frame.step}
+            value = frame.state
+        case Update():
+            facts = {
+                "t": "update",
+                "g": frame.generation,
+                "layer": frame.layer,
+                "summary": _summary_facts(frame.summary),
+                "units": [(unit, len(chunks)) for unit, chunks in frame.sums.items()],
+            }
+            value = tuple(chunk for chunks in frame.sums.values() for chunk in chunks)
     header, body = wire.pack(value)
     text = json.dumps(facts, separators=(",", ":")).encode()
     head = HEAD.pack(MAGIC, len(text), len(header), sum(piece.nbytes for piece in body))
     return [head + text + header, *body]
+
+
+def _summary_facts(summary: StepSummary) -> list[Any]:
+    return [summary.step, summary.losses, summary.square_norms]
+
+
+def _summary(facts: list[Any]) -> StepSummary:
+    return StepSummary(step=facts[0], losses=tuple(facts[1]), square_norms=tuple(facts[2]))
 
 
 def decode_head(head: bytes) -> tuple[int, int, int]:
@@ -99,11 +121,19 @@ def _build(facts: dict[str, Any], value: Any) -> Frame:
                 generation=generation,
                 step=facts["s"],
                 have=frozenset(Key(*key) for key in facts["have"]),
-                last=last and StepSummary(step=last[0], losses=tuple(last[1]), square_norms=tuple(last[2])),
+                last=last and _summary(last),
                 stopped=facts["stopped"],
             )
         case "fetch":
             return FetchLayer(generation=generation, layer=facts["layer"])
         case "layer":
             return LayerHere(generation=generation, layer=facts["layer"], state=value)
+        case "learn":
+            return LearnLayer(generation=generation, layer=facts["layer"])
+        case "taught":
+            return Taught(generation=generation, layer=facts["layer"], step=facts["s"], state=value)
+        case "update":
+            chunks = iter(value)
+            sums = {unit: [next(chunks) for _ in range(count)] for unit, count in facts["units"]}
+            return Update(generation=generation, layer=facts["layer"], summary=_summary(facts["summary"]), sums=sums)
     raise FrameError(f"a frame of kind {facts['t']!r}")

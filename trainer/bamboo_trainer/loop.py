@@ -16,7 +16,7 @@ from bamboo_trainer.executor import Executor, Report, Send
 from bamboo_trainer.frames import Frame
 from bamboo_trainer.manifest import CheckpointError
 from bamboo_trainer.model_file import write_model
-from bamboo_trainer.plan import Member, Plan, WorkerId
+from bamboo_trainer.plan import Member, Plan, PlanKind, WorkerId
 from bamboo_trainer.profile import measure_layers
 from bamboo_trainer.recipe import Recipe, RecipeError, load_recipe
 from bamboo_trainer.recorder import ExecutorLike, RecordingExecutor
@@ -31,7 +31,8 @@ Inbox = SimpleQueue[FromPeers | control.ToWorker]
 
 class Transport(Protocol):
     def send(self, peer: WorkerId, frame: Frame) -> None: ...
-    def set_peers(self, members: tuple[Member, ...]) -> None: ...
+    def set_peers(self, members: tuple[Member, ...], kept: frozenset[WorkerId] = frozenset()) -> None: ...
+    def learn_from(self, members: tuple[Member, ...]) -> None: ...
 
 
 MakeExecutor = Callable[[WorkerId, control.TrainingSpec, TorchCompute, Send, Report], ExecutorLike]
@@ -61,7 +62,7 @@ class WorkerLoop:
         self._tell_agent = report
         self._make_executor = make_executor
         self._clock = clock
-        self._last_commit_at = clock()
+        self._last_commit_at = self._learn_began_at = clock()
         self._job: _Job | None = None
 
     def post(self, item: FromPeers) -> None:
@@ -111,6 +112,10 @@ class WorkerLoop:
                 self._write_model(job, item)
             case control.Adopt() if job:
                 self._adopt(job, item.plan)
+            case control.Learn() if job:
+                self._learn_began_at = self._clock()
+                self._transport.learn_from(item.sources)
+                job.executor.learn(item)
             case control.Quiesce() if job:
                 job.executor.quiesce(item.generation)
             case control.Halt() if job:
@@ -148,7 +153,8 @@ class WorkerLoop:
     def _adopt(self, job: _Job, plan: Plan) -> None:
         log.info("plan %d (%s) from step %d: %s", plan.generation, plan.kind, plan.first_step, plan.reason)
         is_member = self._worker_id in plan.worker_ids()
-        self._transport.set_peers(plan.members if is_member else ())
+        learners = job.executor.learners if plan.kind is PlanKind.FAILOVER else frozenset[WorkerId]()
+        self._transport.set_peers(plan.members if is_member else (), learners)
         self._last_commit_at = self._clock()
         try:
             job.executor.adopt(plan)
@@ -168,6 +174,8 @@ class WorkerLoop:
                 num_tokens=message.num_samples * recipe.tokens_per_sample,
             )
             self._last_commit_at = now
+        elif isinstance(message, control.Learned):
+            message = replace(message, took_s=self._clock() - self._learn_began_at)
         self._tell_agent(message)
 
     def _write_model(self, job: _Job, item: control.WriteModel) -> None:

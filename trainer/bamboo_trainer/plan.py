@@ -137,6 +137,9 @@ class Plan:
     fetches: tuple[Fetch, ...] = ()
     checkpoint_step: int | None = None
     """Fetches without a source load from the checkpoint of this step; None: initialise from the seed."""
+    continues: int = 0
+    """Boundary: the generation of the boundary plan whose last step is just before ``first_step``; 0: none such, or
+    steps of it are run again."""
     roll_forward: StepSummary | None = None
     """Boundary: a worker that holds the reduced gradients of this step but has not applied them does so first."""
     reason: str = ""

@@ -39,6 +39,8 @@ class Candidate:
     address: str
     port: int
     layers: frozenset[int] = frozenset()
+    learned: frozenset[int] = frozenset()
+    """Layers that it most likely follows: reason enough to place it there, but not to leave out its fetches."""
     leaving: bool = False
     """Gets no stage; may still be asked for layers."""
 
@@ -146,7 +148,7 @@ def _place(
     """A host for each stage, pipeline after pipeline: greedy by bytes at hand, then swaps while they help."""
     slots = [_layers_at(index % shape.num_stages, layers, level) for index in range(shape.num_hosts)]
     at_hand = {
-        (c.worker_id, s): sum(max(1, parameter_bytes[x]) for x in _layers_at(s, layers, level) & c.layers)
+        (c.worker_id, s): sum(max(1, parameter_bytes[x]) for x in _layers_at(s, layers, level) & (c.layers | c.learned))
         for c in staying
         for s in range(shape.num_stages)
     }

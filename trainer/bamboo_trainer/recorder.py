@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from bamboo_trainer import control
 from bamboo_trainer.control import Arrival, FromWorker, Recorded, RecordedWhy, Slot
-from bamboo_trainer.frames import Datum, FetchLayer, Frame, Held, LayerHere
+from bamboo_trainer.frames import Datum, FetchLayer, Frame, Held, LayerHere, LearnLayer, Taught
 from bamboo_trainer.plan import Plan, PlanKind, WorkerId
 from bamboo_trainer.schedule import Action, Key, Kind
 
@@ -34,6 +35,9 @@ class ExecutorLike(Protocol):
     def generation(self) -> int: ...
     @property
     def step(self) -> int: ...
+    @property
+    def learners(self) -> frozenset[WorkerId]: ...
+    def learn(self, message: control.Learn) -> None: ...
     def adopt(self, plan: Plan) -> None: ...
     def quiesce(self, generation: int) -> None: ...
     def halt(self, generation: int) -> None: ...
@@ -97,6 +101,13 @@ class RecordingExecutor:
     def step(self) -> int:
         return self._inner.step
 
+    @property
+    def learners(self) -> frozenset[WorkerId]:
+        return self._inner.learners
+
+    def learn(self, message: control.Learn) -> None:
+        self._inner.learn(message)
+
     def quiesce(self, generation: int) -> None:
         self._inner.quiesce(generation)
 
@@ -129,9 +140,9 @@ class RecordingExecutor:
         self._inner.receive(sender, frame)
         if page is None:
             return
-        if isinstance(frame, LayerHere):
+        if isinstance(frame, LayerHere | Taught):
             page.slots.append((f"LOAD{frame.layer}", start, self._monotonic()))
-        elif isinstance(frame, FetchLayer):
+        elif isinstance(frame, FetchLayer | LearnLayer):
             page.slots.append((f"GIVE{frame.layer}", start, self._monotonic()))
         elif page.step == step < self._inner.step:  # a peer says that the step was committed
             page.slots.append((Kind.COMMIT.value, start, self._monotonic()))
@@ -153,7 +164,7 @@ class RecordingExecutor:
             self._arrived.append((frame.step, frame.key, sender, self._monotonic()))
         elif isinstance(frame, Held):
             self._arrived.append((frame.step, Kind.HOLD.value, sender, self._monotonic()))
-        elif isinstance(frame, LayerHere):
+        elif isinstance(frame, LayerHere | Taught):
             self._arrived.append((None, f"LAYER{frame.layer}", sender, self._monotonic()))
 
     # --- pages ---

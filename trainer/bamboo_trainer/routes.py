@@ -60,6 +60,10 @@ class Routes:
             for layer in self._units[unit_index].layers
         )
 
+    def units_of(self, layer: int) -> tuple[int, ...]:
+        """Indices of the units that touch a layer."""
+        return tuple(unit.index for unit in self._units if layer in unit.layers)
+
     def units_held_by(self, worker_id: WorkerId) -> tuple[Unit, ...]:
         return tuple(unit for unit in self._units if worker_id in self._holders[unit.index])
 

@@ -59,6 +59,7 @@ class TorchCompute:
         self._layers: dict[int, HeldLayer] = {}
         self._epoch = 0
         """Counts ``begin_step``: a step that is run again is another epoch."""
+        self._learned: dict[int, HeldLayer] = {}
         self.begin_step(0)
 
     # --- within a step ---
@@ -223,6 +224,26 @@ class TorchCompute:
 
     def drop_layer(self, layer: int) -> None:
         del self._layers[layer]
+
+    # --- learning layers ---
+
+    def learn(self, layer: int, state: LayerState) -> int:
+        held = self._new_layer(layer)
+        held.load(state)
+        self._learned[layer] = held
+        return sum(value.nbytes for value in state.values() if isinstance(value, Tensor))
+
+    def follow(
+        self, layer: int, step: int, reduced: Mapping[int, Sequence[Tensor]], square_norms: Sequence[float]
+    ) -> None:
+        scale = clip_scale(square_norms, self._recipe.clip_norm)
+        self._learned[layer].update(reduced, scale, self._recipe.learning_rate(step))
+
+    def hold_learned(self, layer: int) -> None:
+        self._layers[layer] = self._learned.pop(layer)
+
+    def forget_learned(self, layer: int) -> None:
+        del self._learned[layer]
 
     def digest(self, layer: int) -> str:
         state = self._layers[layer].state()

@@ -121,6 +121,7 @@ class SocketTransport:
         self._lock = threading.Lock()
         self._links: dict[WorkerId, Link] = {}
         self._wanted: dict[WorkerId, Member] = {}
+        self._teachers: dict[WorkerId, Member] = {}
         self._dialling: set[WorkerId] = set()
         self._listener = socket.create_server((address, 0), backlog=128)
         self.address, self.port = address, int(self._listener.getsockname()[1])
@@ -132,17 +133,29 @@ class SocketTransport:
         if link is not None:
             link.send(frame)
 
-    def set_peers(self, members: Iterable[Member]) -> None:
-        """Keeps and makes links to these, closes the others."""
+    def set_peers(self, members: Iterable[Member], kept: frozenset[WorkerId] = frozenset()) -> None:
+        """Keeps and makes links to ``members``, closes the others, but for those to ``kept``."""
         wanted = {member.worker_id: member for member in members if member.worker_id != self.worker_id}
         with self._lock:
-            self._wanted = wanted
-            strangers = [self._links.pop(peer) for peer in list(self._links) if peer not in wanted]
+            self._wanted, self._teachers = wanted, {}
+            strangers = [self._links.pop(peer) for peer in list(self._links) if peer not in {*wanted, *kept}]
             to_dial = [m for m in wanted.values() if self._must_dial(m.worker_id)]
             self._dialling |= {member.worker_id for member in to_dial}
         for link in strangers:
             link.close()
-        for member in to_dial:
+        self._start_dialling(to_dial)
+
+    def learn_from(self, members: Iterable[Member]) -> None:
+        """Also makes links to these, which do not know of this worker: it dials, whoever has the smaller id. Until the
+        next ``set_peers``."""
+        with self._lock:
+            self._teachers = {member.worker_id: member for member in members if member.worker_id not in self._wanted}
+            to_dial = [m for m in self._teachers.values() if self._must_dial(m.worker_id)]
+            self._dialling |= {member.worker_id for member in to_dial}
+        self._start_dialling(to_dial)
+
+    def _start_dialling(self, members: Iterable[Member]) -> None:
+        for member in members:
             threading.Thread(target=self._dial, args=(member,), name=f"dial {member.worker_id}", daemon=True).start()
 
     def cut(self) -> None:
@@ -155,12 +168,17 @@ class SocketTransport:
         self._listener.close()
 
     def _must_dial(self, peer: WorkerId) -> bool:
-        return self.worker_id < peer and peer not in self._links and peer not in self._dialling
+        dials = self.worker_id < peer or peer in self._teachers
+        return dials and peer not in self._links and peer not in self._dialling
+
+    def _peer(self, worker_id: WorkerId) -> Member | None:
+        """Whom this worker wants a link to."""
+        return self._wanted.get(worker_id) or self._teachers.get(worker_id)
 
     def _dial(self, member: Member) -> None:
         """Until there is a link or the peer is no longer wanted."""
         attempt = 0
-        while self._wanted.get(member.worker_id) == member:
+        while self._peer(member.worker_id) == member:
             connection = self._connect(member)
             if connection is not None:
                 with self._lock:
@@ -239,7 +257,7 @@ class SocketTransport:
             if self._links.get(link.peer) is not link:
                 return  # closed by us, or the other thread of the link was first
             del self._links[link.peer]
-            member = self._wanted.get(link.peer)
+            member = self._peer(link.peer)
             dial = member is not None and self._must_dial(link.peer)
             if dial:
                 self._dialling.add(link.peer)

@@ -8,11 +8,13 @@ from dataclasses import replace
 
 from bamboo_trainer.control import Learn, Learned
 from bamboo_trainer.plan import Fetch, Member, WorkerId
+from bamboo_trainer.reconfigure import choose_shape
 
 from bamboo_cli.coordinator import boundary, checkpoints, progress
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Handover, Lesson, Run
 from bamboo_cli.coordinator.events import StoryKind
+from bamboo_cli.coordinator.states import WorkerState
 
 DEFAULT_BYTES_PER_S = 100e6
 """Of a link, until one has been seen: a little under a gigabit a second."""
@@ -20,6 +22,8 @@ MIN_MEASURED_BYTES = 1 << 20
 """Fewer say more about latency than about the link."""
 RESERVE_STEPS = 2
 """Usual steps that are kept for reaching the boundary before a deadline."""
+SPARE_S = 3.0
+"""Before a deadline, for what the coordinator cannot foresee."""
 MIN_PATIENCE_S = 60.0
 PATIENCE = 5.0
 """Without a deadline, lessons may take so many times what they should."""
@@ -32,6 +36,8 @@ def is_ready(board: Board, reason: str) -> bool:
     """
     run = board.run
     assert run is not None
+    if _awaits_replacement(board, run):
+        return False
     found = run.handover
     if found is None or found.base_generation != run.base_generation or not _all_live(board, found):
         return _begin(board, run, reason)
@@ -90,6 +96,30 @@ def _begin(board: Board, run: Run, reason: str) -> bool:
     for lesson in found.lessons:
         _teach(board, lesson, found.base_generation)
     return False
+
+
+def _awaits_replacement(board: Board, run: Run) -> bool:
+    """Those that stay are too few for the shape in force, another node is on its way, and the one that leaves still has
+    time: one change of plan instead of two. Should it go early, it is a loss like any other."""
+    assert run.plan is not None and board.progress is not None
+    leaving = [n for n in board.nodes.values() if n.leaving and n.worker and run.plan.layers_of(n.worker.worker_id)]
+    if not leaving or not boundary.is_anybody_coming(board):
+        return False
+    num_staying = len(board.staying(WorkerState.PREPARED))
+    num_hosts = len({stage.host for stage in run.plan.stages()})
+    if num_staying and choose_shape(num_staying, boundary.wanted_of(run)).num_hosts >= num_hosts:
+        return False
+    left_s = _seconds_left(board)
+    if left_s is None:
+        return run.change_since is None or board.now - run.change_since < board.config.patience_s
+    everything = tuple(
+        Fetch(worker_id=n.worker.worker_id, layer=layer, source=n.worker.worker_id)
+        for n in leaving
+        if n.worker
+        for layer in run.plan.layers_of(n.worker.worker_id)
+    )
+    reserve_s = RESERVE_STEPS * progress.usual_step_s(board.progress)
+    return left_s > _takes_s(board, run, everything) + reserve_s + SPARE_S
 
 
 def _teach(board: Board, lesson: Lesson, base_generation: int) -> None:

@@ -168,11 +168,12 @@ def _change_in_time(board: Board, run: Run) -> None:
         return
     reason, delay_s = change
     since = board.now if run.change_since is None else run.change_since
-    if board.now - since >= delay_s:
-        if handover.is_ready(board, reason):
-            plans.quiesce(board, reason)
-    elif run.change_since is None:
-        board.run = replace(run, change_since=since)
+    if board.now - since >= delay_s and handover.is_ready(board, reason):
+        plans.quiesce(board, reason)
+        return
+    assert board.run is not None
+    if board.run.change_since is None:
+        board.run = replace(board.run, change_since=since)
 
 
 def _quiescing(board: Board, run: Run) -> None:

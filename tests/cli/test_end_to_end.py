@@ -39,7 +39,7 @@ def kill_coordinator(cluster_dir: Path) -> None:
 
 def test_run_ends_with_one_json_object_and_nothing_left(bamboo: Bamboo) -> None:
     """Given a job with a noticed preemption, when run, then the last line has all that a script wants to know."""
-    found = bamboo.run(**TWO_STAGES, drill=[{"step": 6, "stage": 1, "notice": True}])
+    found = bamboo.run(**TWO_STAGES, nodes=3, drill=[{"step": 6, "stage": 1, "notice": True}])
 
     assert found["state"] == "done"
     assert (found["steps"], found["samples"], found["preemptions"], found["steps_rerun"]) == (40, 640, 1, 0)

@@ -36,7 +36,7 @@ def local_config(job: JobConfig) -> LocalConfig:
     )
 
 
-def run_spec(job: JobConfig, run_id: str, default_checkpoint_url: str) -> RunSpec:
+def run_spec(job: JobConfig, run_id: str, default_checkpoint_url: str, recipe_sha256: str = "") -> RunSpec:
     """``default_checkpoint_url``: the folder for this run's checkpoints unless the job names one for all its runs."""
     url = f"{job.checkpoint.url.rstrip('/')}/{run_id}" if job.checkpoint.url else default_checkpoint_url
     return RunSpec(
@@ -60,6 +60,7 @@ def run_spec(job: JobConfig, run_id: str, default_checkpoint_url: str) -> RunSpe
         level=job.redundancy_level,
         checkpoints_kept=job.checkpoint.keep,
         drills=tuple(_drill(entry) for entry in job.drill if entry.action is None),
+        recipe_sha256=recipe_sha256,
     )
 
 

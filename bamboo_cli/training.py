@@ -85,8 +85,13 @@ class CoordinatorKeeper:
 def start_run(path: Path, job: "JobConfig", job_text: str) -> str:
     """The id of a new run on the cluster of ``path``. Raises RefusedError (another run is on), StateError."""
     from bamboo_cli.coordinator.store import RequestKind
+    from bamboo_cli.recipe_file import recipe_digest
 
-    payload = {"job_text": job_text, "job": job.model_dump(mode="json", exclude_unset=True)}
+    payload = {
+        "job_text": job_text,
+        "job": job.model_dump(mode="json", exclude_unset=True),
+        "recipe_sha256": recipe_digest(job.recipe),
+    }
     return clusters.ask(path, RequestKind.TRAIN, payload, what="the coordinator to take the run")
 
 

@@ -53,7 +53,9 @@ def understand(asked: Asked, cluster_id: str, cluster_dir: Path) -> Request | Pr
             case RequestKind.TRAIN:
                 run_id = run_id_of(cluster_id, asked.request_id)
                 url = (cluster_dir / "checkpoints" / run_id).absolute().as_uri()
-                return StartRun(spec=jobs.run_spec(JobConfig.model_validate(asked.payload["job"]), run_id, url))
+                job = JobConfig.model_validate(asked.payload["job"])
+                digest = str(asked.payload.get("recipe_sha256", ""))
+                return StartRun(spec=jobs.run_spec(job, run_id, url, digest))
             case RequestKind.STOP_RUN:
                 return StopRun(run_id=str(asked.payload["run_id"]))
             case RequestKind.PREEMPT:

@@ -285,6 +285,11 @@ class RecordStep:
     step_s: float
     num_samples: int
     num_tokens: int
+    first_sample: int
+    """Position in the run's endless row of samples (``bamboo_trainer.data``)."""
+    losses: tuple[float, ...]
+    """Per microbatch; with ``square_norms``, the fingerprint of the step: see ``StepSummary``."""
+    square_norms: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -223,6 +223,9 @@ def _record_step(connection: Connection, step: RecordStep, now: float) -> None:
         "num_samples": step.num_samples,
         "num_tokens": step.num_tokens,
         "committed_at": now,
+        "first_sample": step.first_sample,
+        "losses": schema.pack(step.losses),
+        "square_norms": schema.pack(step.square_norms),
     }
     statement = sqlite.insert(schema.steps).values(run_id=step.run_id, step=step.step, **values)
     connection.execute(statement.on_conflict_do_update(index_elements=["run_id", "step"], set_=values))

@@ -65,6 +65,9 @@ def count(
                 step_s=step_s,
                 num_samples=samples,
                 num_tokens=progress.tokens_per_step,
+                first_sample=step * samples,
+                losses=summary.losses,
+                square_norms=summary.square_norms,
             )
         )
     _drill(board, run, step)

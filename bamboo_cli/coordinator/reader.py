@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bamboo_trainer.control import TrainingSpec
 from bamboo_trainer.plan import Plan
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, select
+from sqlalchemy import Column, Connection, RowMapping, Table, select
 
 from bamboo_cli.coordinator import schema
 from bamboo_cli.coordinator.entities import Checkpoints, Cluster, Node, Progress, Run, decode_row
@@ -20,6 +21,7 @@ from bamboo_cli.coordinator.states import ENDED
 from bamboo_cli.coordinator.status import ClusterStatus, CoordinatorStatus, NodeStatus, RunStatus, StepRow, StoryEvent
 from bamboo_cli.coordinator.store import ClusterState, open_for_reading, reading
 from bamboo_cli.costs import ledger
+from bamboo_cli.errors import StateError
 
 RATE_STEPS = 10
 """Samples per second are averaged over so many steps."""
@@ -104,10 +106,8 @@ def read_steps(path: Path, run_id: str, after_step: int = -1) -> tuple[StepRow, 
     table = schema.steps
     query = select(table).where(table.c.run_id == run_id, table.c.step > after_step).order_by(table.c.step)
     with _connection(path) as connection:
-        return tuple(
-            StepRow(**{**row._mapping, "loss": _number(row.loss), "gradient_norm": _number(row.gradient_norm)})
-            for row in connection.execute(query)
-        )
+        known = _columns(connection, table)
+        return tuple(_step_row(row._mapping) for row in connection.execute(query.with_only_columns(*known)))
 
 
 def read_charges(path: Path, *, now: float) -> tuple[ledger.Charge, ...]:
@@ -124,6 +124,28 @@ def _connection(path: Path) -> Iterator[Connection]:
             yield connection
     finally:
         engine.dispose()
+
+
+def _columns(connection: Connection, table: Table) -> list[Column[Any]]:
+    """Those that the file has: one that no coordinator of this version has opened yet lacks the newest."""
+    there = {row.name for row in connection.exec_driver_sql(f"PRAGMA table_info({table.name})")}
+    return [column for column in table.columns if column.name in there]
+
+
+def _step_row(stored: RowMapping) -> StepRow:
+    """Raises StateError."""
+    row = dict(stored)
+    try:
+        fingerprint = {
+            name: schema.unpack(row[name]) for name in ("losses", "square_norms") if row.get(name) is not None
+        }
+    except ValueError as error:
+        raise StateError(
+            f"the row of step {row['step']} of run {row['run_id']} is damaged: {error}",
+            next_step="Nothing was changed. A copy of the state file from before may still have it.",
+        ) from error
+    numbers = {name: _number(row[name]) for name in ("loss", "gradient_norm")}
+    return StepRow(**{**row, **numbers, **fingerprint})
 
 
 def _number(stored: float | None) -> float:
@@ -183,7 +205,8 @@ def _run(connection: Connection, known: _Known, run: Run) -> RunStatus:
     complete = known.checkpoints.get(run.run_id, Checkpoints(run_id=run.run_id)).complete
     training = run.training or run.spec.training
     table = schema.steps
-    query = select(table).where(table.c.run_id == run.run_id, table.c.step <= progress.committed_step)
+    shown = select(table.c.step_s, table.c.num_samples, table.c.learning_rate)
+    query = shown.where(table.c.run_id == run.run_id, table.c.step <= progress.committed_step)
     newest = connection.execute(query.order_by(table.c.step.desc()).limit(RATE_STEPS)).all()
     took = sum(step.step_s for step in newest)
     return RunStatus(
@@ -210,6 +233,8 @@ def _run(connection: Connection, known: _Known, run: Run) -> RunStatus:
         model_url=run.model_url or None,
         weights_sha256=run.weights_sha256 or None,
         reason=": ".join(part for part in (run.reason, run.detail) if part),
+        checkpoint_steps=complete,
+        recipe_sha256=run.spec.recipe_sha256 or None,
     )
 
 

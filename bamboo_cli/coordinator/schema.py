@@ -4,9 +4,10 @@ One file per cluster. The coordinator writes it; commands read it and write noth
 since the epoch, money is whole micro-dollars, JSON columns hold what the pure parts made.
 """
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 
-from sqlalchemy import JSON, Boolean, Column, Connection, Float, Index, Integer, MetaData, Table, Text
+from sqlalchemy import JSON, Boolean, Column, Connection, Float, Index, Integer, LargeBinary, MetaData, Table, Text
 
 APPLICATION_ID = 0x62616D62
 """``bamb`` in SQLite's header: a file without it is not ours."""
@@ -69,6 +70,9 @@ steps = Table(
     Column("num_samples", Integer, nullable=False),
     Column("num_tokens", Integer, nullable=False),
     Column("committed_at", Float, nullable=False),
+    Column("first_sample", Integer, comment="NULL, as the two below: told to a Bamboo that did not keep it."),
+    Column("losses", LargeBinary, comment="Per microbatch, as ``pack`` has it."),
+    Column("square_norms", LargeBinary, comment="Per reduction unit, as ``pack`` has it."),
 )
 
 events = Table(
@@ -143,6 +147,18 @@ pages = Table(
 Migration = Callable[[Connection], None]
 
 
+def pack(values: Sequence[float]) -> bytes:
+    """Float64, little-endian: exact, NaN and all, eight bytes a number."""
+    return struct.pack(f"<{len(values)}d", *values)
+
+
+def unpack(packed: bytes) -> tuple[float, ...]:
+    """Raises ValueError for what ``pack`` did not make."""
+    if len(packed) % 8:
+        raise ValueError(f"{len(packed)} bytes are no whole number of float64")
+    return struct.unpack(f"<{len(packed) // 8}d", packed)
+
+
 def _add_pages(connection: Connection) -> None:
     connection.exec_driver_sql(
         "CREATE TABLE pages (run_id TEXT NOT NULL, worker_id TEXT NOT NULL, step INTEGER NOT NULL, "
@@ -152,7 +168,12 @@ def _add_pages(connection: Connection) -> None:
     connection.exec_driver_sql("CREATE INDEX pages_by_age ON pages (run_id, around_change, began_at)")
 
 
-MIGRATIONS: tuple[Migration, ...] = (_add_pages,)
+def _keep_fingerprints(connection: Connection) -> None:
+    for column in ("first_sample INTEGER", "losses BLOB", "square_norms BLOB"):
+        connection.exec_driver_sql(f"ALTER TABLE steps ADD COLUMN {column}")
+
+
+MIGRATIONS: tuple[Migration, ...] = (_add_pages, _keep_fingerprints)
 """``MIGRATIONS[i]`` makes a file of version i + 1 one of version i + 2. Never edit one that was released."""
 
 

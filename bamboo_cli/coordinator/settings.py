@@ -63,6 +63,8 @@ class RunSpec:
     model_url: str = ""
     """Where the merged model is written at the end; empty: ``<checkpoint_url>/model.safetensors``."""
     drills: tuple[Drill, ...] = ()
+    recipe_sha256: str = ""
+    """Of the recipe's file when the run was asked for; empty: not known."""
 
     @property
     def run_id(self) -> str:

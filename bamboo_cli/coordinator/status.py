@@ -65,6 +65,10 @@ class RunStatus:
     model_url: str | None
     weights_sha256: str | None
     reason: str
+    checkpoint_steps: tuple[int, ...] = ()
+    """Complete checkpoints, oldest first."""
+    recipe_sha256: str | None = None
+    """Of the recipe's file when the run was asked for; None: told to a Bamboo that did not keep it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,3 +117,9 @@ class StepRow:
     num_samples: int
     num_tokens: int
     committed_at: float
+    first_sample: int | None = None
+    """This and the next two are None in a row of a Bamboo that did not keep them."""
+    losses: tuple[float, ...] | None = None
+    """Per microbatch."""
+    square_norms: tuple[float, ...] | None = None
+    """Per reduction unit."""

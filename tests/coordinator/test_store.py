@@ -2,12 +2,14 @@
 
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, insert, select
 
-from bamboo_cli.coordinator import lock, reader, schema, store
+from bamboo_cli.coordinator import journal, lock, reader, schema, store
+from bamboo_cli.coordinator.events import RecordStep, Tick
 from bamboo_cli.errors import StateError
 
 
@@ -113,6 +115,65 @@ def test_an_older_file_is_migrated_in_order_and_only_once(cluster_dir: Path) -> 
 
     assert done == ["colour", "paint"]
     assert version == 3
+
+
+STEP = RecordStep(
+    run_id="demo-1",
+    step=7,
+    generation=2,
+    loss=0.5,
+    gradient_norm=1.0,
+    learning_rate=1e-3,
+    step_s=0.1,
+    num_samples=16,
+    num_tokens=0,
+    first_sample=112,
+    losses=(0.1 + 0.2, float("nan"), -0.0, 5e-324),
+    square_norms=(1e308,),
+)
+
+
+def record(path: Path, step: RecordStep) -> None:
+    engine = store.open_for_writing(path)
+    with store.writing(engine) as connection:
+        journal.record(connection, Tick(), {}, (step,), now=0.0)
+    engine.dispose()
+
+
+def test_a_steps_fingerprint_reads_back_bit_for_bit(cluster_dir: Path) -> None:
+    path = store.state_path(cluster_dir)
+
+    record(path, STEP)
+
+    (row,) = reader.read_steps(path, "demo-1")
+    assert row.losses is not None and row.square_norms is not None and row.first_sample == 112
+    assert schema.pack((*row.losses, *row.square_norms)) == schema.pack((*STEP.losses, *STEP.square_norms))
+
+
+def test_a_file_from_before_the_fingerprints_is_read_as_it_is_and_migrated_when_written(cluster_dir: Path) -> None:
+    path = store.state_path(cluster_dir)
+    record(path, STEP)
+    with sqlite3.connect(path) as connection:
+        for column in ("first_sample", "losses", "square_norms"):
+            connection.execute(f"ALTER TABLE steps DROP COLUMN {column}")
+        connection.execute("PRAGMA user_version = 2")
+
+    (old,) = reader.read_steps(path, "demo-1")
+    record(path, replace(STEP, step=8))
+    rows = reader.read_steps(path, "demo-1")
+
+    assert (old.loss, old.losses, old.first_sample) == (0.5, None, None)
+    assert [row.losses is not None for row in rows] == [False, True]
+
+
+def test_a_damaged_fingerprint_is_named_by_its_step(cluster_dir: Path) -> None:
+    path = store.state_path(cluster_dir)
+    record(path, STEP)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE steps SET losses = x'0102'")
+
+    with pytest.raises(StateError, match="the row of step 7 of run demo-1 is damaged: 2 bytes"):
+        reader.read_steps(path, "demo-1")
 
 
 def test_a_transaction_that_fails_leaves_nothing(cluster_dir: Path) -> None:

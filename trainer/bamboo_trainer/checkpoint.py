@@ -73,6 +73,20 @@ def _failure(spec: TrainingSpec, step: int, snapshot: Snapshot, error: Exception
 
 def write_layer(spec: TrainingSpec, step: int, snapshot: Snapshot) -> LayerSaved:
     """Durable when this returns. Raises OSError."""
+    file = _layer_file(spec, step, snapshot)
+    storage.write_durably(layer_url(spec.checkpoint_url, step, snapshot.layer), file)
+    return _saved(step, snapshot, file)
+
+
+def describe_layer(spec: TrainingSpec, step: int, snapshot: Snapshot) -> LayerSaved:
+    """What ``write_layer`` would return; nothing is written."""
+    file = _layer_file(spec, step, snapshot)
+    for _ in file:
+        pass
+    return _saved(step, snapshot, file)
+
+
+def _layer_file(spec: TrainingSpec, step: int, snapshot: Snapshot) -> "_Hashed":
     tensors = {name: value for name, value in snapshot.state.items() if isinstance(value, Tensor)}
     numbers = {name: value for name, value in snapshot.state.items() if not isinstance(value, Tensor)}
     metadata = {
@@ -83,8 +97,10 @@ def write_layer(spec: TrainingSpec, step: int, snapshot: Snapshot) -> LayerSaved
         "name": snapshot.name,
         "numbers": json.dumps(numbers, sort_keys=True),
     }
-    file = _Hashed(tensor_file.pieces(tensors, metadata))
-    storage.write_durably(layer_url(spec.checkpoint_url, step, snapshot.layer), file)
+    return _Hashed(tensor_file.pieces(tensors, metadata))
+
+
+def _saved(step: int, snapshot: Snapshot, file: "_Hashed") -> LayerSaved:
     return LayerSaved(
         checkpoint_step=step,
         layer=snapshot.layer,

@@ -30,6 +30,18 @@ def sample_ids(
     return tuple(ids)
 
 
+def find_repeat(*, seed: int, num_steps: int, samples_per_step: int, num_samples: int) -> tuple[int, int] | None:
+    """The first sample that the first ``num_steps`` steps draw twice in one epoch, as (epoch, sample id)."""
+    end = num_steps * samples_per_step
+    for epoch in range(-(-end // num_samples)):
+        count = min(num_samples, end - epoch * num_samples)
+        drawn = np.sort(permuted(np.arange(count, dtype=np.uint64), num_samples, seed_of("epoch", seed, epoch)))
+        twice = drawn[1:][drawn[1:] == drawn[:-1]]
+        if len(twice):
+            return epoch, int(twice[0])
+    return None
+
+
 def permuted(positions: npt.NDArray[np.uint64], num_samples: int, key: int) -> npt.NDArray[np.uint64]:
     """What a permutation of ``range(num_samples)``, chosen by ``key``, has at ``positions``.
 

@@ -10,7 +10,8 @@ BambooError                    exit code 1: failed, with a message
 │   ├── CredentialsError         who are you
 │   └── InstanceGoneError        the instance is unknown to the cloud
 ├── LeftBehindError            ``down`` could not prove that nothing is left
-└── RunFailedError             the run ended in failure
+├── RunFailedError             the run ended in failure
+└── NotVerifiedError           something about a run is not as its ledger says
 """
 
 
@@ -62,4 +63,8 @@ class LeftBehindError(BambooError):
 
 
 class RunFailedError(BambooError):
+    pass
+
+
+class NotVerifiedError(BambooError):
     pass

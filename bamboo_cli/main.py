@@ -6,7 +6,22 @@ from typing import Annotated
 
 import typer
 
-from bamboo_cli.commands import cost, demo, down, events, init, logs, plan, preempt, run, status, trace, train, up
+from bamboo_cli.commands import (
+    cost,
+    demo,
+    down,
+    events,
+    init,
+    logs,
+    plan,
+    preempt,
+    run,
+    status,
+    trace,
+    train,
+    up,
+    verify,
+)
 from bamboo_cli.errors import BambooError
 from bamboo_cli.training import DetachedError
 
@@ -45,7 +60,7 @@ def bamboo(
     """
 
 
-for _command in (init, demo, plan, run, up, train, status, logs, events, trace, cost, preempt, down):
+for _command in (init, demo, plan, run, up, train, status, logs, events, trace, cost, verify, preempt, down):
     app.command(_command.__name__.rpartition(".")[2])(_command.command)
 
 

@@ -12,13 +12,22 @@ from typing import Any
 from bamboo_trainer.control import TrainingSpec
 from bamboo_trainer.plan import Plan
 from pydantic import TypeAdapter
-from sqlalchemy import Column, Connection, RowMapping, Table, select
+from sqlalchemy import Column, Connection, RowMapping, Select, Table, select
 
 from bamboo_cli.coordinator import schema
 from bamboo_cli.coordinator.entities import Checkpoints, Cluster, Node, Progress, Run, decode_row
+from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.lock import is_locked
 from bamboo_cli.coordinator.states import ENDED
-from bamboo_cli.coordinator.status import ClusterStatus, CoordinatorStatus, NodeStatus, RunStatus, StepRow, StoryEvent
+from bamboo_cli.coordinator.status import (
+    ClusterStatus,
+    CoordinatorStatus,
+    NodeStatus,
+    RunLedger,
+    RunStatus,
+    StepRow,
+    StoryEvent,
+)
 from bamboo_cli.coordinator.store import ClusterState, open_for_reading, reading
 from bamboo_cli.costs import ledger
 from bamboo_cli.errors import StateError
@@ -79,11 +88,8 @@ def read_runs(path: Path) -> tuple[RunStatus, ...]:
 
 def read_plans(path: Path, run_id: str | None = None) -> tuple[Plan, ...]:
     """Every generation, oldest first."""
-    query = select(schema.plans.c.plan).order_by(schema.plans.c.generation)
-    if run_id is not None:
-        query = query.where(schema.plans.c.run_id == run_id)
     with _connection(path) as connection:
-        return tuple(_PLAN.validate_python(plan) for plan in connection.execute(query).scalars())
+        return _plans(connection, run_id)
 
 
 def read_events(
@@ -97,17 +103,31 @@ def read_events(
     if run is not None:
         query = query.where(table.c.run_id == run)
     with _connection(path) as connection:
-        rows = connection.execute(query).all()
-    return tuple(StoryEvent(**row._mapping) for row in reversed(rows))
+        return _events(connection, query)
 
 
 def read_steps(path: Path, run_id: str, after_step: int = -1) -> tuple[StepRow, ...]:
     """In order of steps; a step that was run again is there once, as it was committed last."""
-    table = schema.steps
-    query = select(table).where(table.c.run_id == run_id, table.c.step > after_step).order_by(table.c.step)
     with _connection(path) as connection:
-        known = _columns(connection, table)
-        return tuple(_step_row(row._mapping) for row in connection.execute(query.with_only_columns(*known)))
+        return _steps(connection, run_id, after_step)
+
+
+def read_ledger(path: Path, run_id: str) -> RunLedger | None:
+    """All that is on record of a run, as it was at one instant; None where there is no such run."""
+    table = schema.events
+    restores = select(table).where(table.c.run_id == run_id, table.c.kind == StoryKind.RESTORE)
+    with _connection(path) as connection:
+        known = _entities(connection)
+        run = next((run for run in known.runs if run.run_id == run_id), None)
+        if run is None:
+            return None
+        return RunLedger(
+            run=_run(connection, known, run),
+            training=run.training or run.spec.training,
+            steps=_steps(connection, run_id, -1),
+            plans=_plans(connection, run_id),
+            restores=_events(connection, restores.order_by(table.c.event_id.desc())),
+        )
 
 
 def read_charges(path: Path, *, now: float) -> tuple[ledger.Charge, ...]:
@@ -124,6 +144,23 @@ def _connection(path: Path) -> Iterator[Connection]:
             yield connection
     finally:
         engine.dispose()
+
+
+def _plans(connection: Connection, run_id: str | None) -> tuple[Plan, ...]:
+    query = select(schema.plans.c.plan).order_by(schema.plans.c.generation)
+    if run_id is not None:
+        query = query.where(schema.plans.c.run_id == run_id)
+    return tuple(_PLAN.validate_python(plan) for plan in connection.execute(query).scalars())
+
+
+def _events(connection: Connection, newest_first: Select[Any]) -> tuple[StoryEvent, ...]:
+    return tuple(StoryEvent(**row._mapping) for row in reversed(connection.execute(newest_first).all()))
+
+
+def _steps(connection: Connection, run_id: str, after_step: int) -> tuple[StepRow, ...]:
+    table = schema.steps
+    query = select(*_columns(connection, table)).where(table.c.run_id == run_id, table.c.step > after_step)
+    return tuple(_step_row(row._mapping) for row in connection.execute(query.order_by(table.c.step)))
 
 
 def _columns(connection: Connection, table: Table) -> list[Column[Any]]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from bamboo_trainer.control import TrainingSpec
 from bamboo_trainer.plan import NodeId, Plan, WorkerId
 
 from bamboo_cli.coordinator.store import ClusterState
@@ -123,3 +124,16 @@ class StepRow:
     """Per microbatch."""
     square_norms: tuple[float, ...] | None = None
     """Per reduction unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLedger:
+    """What is on record of a run."""
+
+    run: RunStatus
+    training: TrainingSpec
+    """As its workers were told."""
+    steps: tuple[StepRow, ...]
+    plans: tuple[Plan, ...]
+    """Oldest first."""
+    restores: tuple[StoryEvent, ...]

@@ -218,7 +218,7 @@ def summarise(certificate: Certificate, *, num_unrecorded: int) -> str:
         parts.append(f"{len(c.steps)} computed again: {', '.join(told)}")
     if c.layers:
         equal = sum(v.verdict is Verdict.EQUAL for v in c.layers)
-        parts.append(f"{equal} of {len(c.layers)} sets of layers equal")
+        parts.append(f"checkpoints and weights: {equal} of {len(c.layers)} equal")
     if c.problems:
         parts.append("1 problem" if len(c.problems) == 1 else f"{len(c.problems)} problems")
     return f"{'verified' if c.ok else 'NOT verified'}: run {c.run_id}: {'; '.join(parts)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bamboo_trainer import storage
 from bamboo_trainer.control import LayerSaved
-from bamboo_trainer.manifest import CheckpointError, Manifest, layer_url, read_manifest
+from bamboo_trainer.manifest import MANIFEST_FILE, CheckpointError, Manifest, layer_url, read_manifest, step_folder
 
 from bamboo_cli.coordinator.status import RunLedger
 from bamboo_cli.verification.findings import About, Finding
@@ -32,6 +32,8 @@ def check_files(ledger: RunLedger) -> FilesCheck:
         try:
             manifest = _check_checkpoint(ledger, step)
         except (CheckpointError, OSError, ValueError) as error:
+            if _may_be_pruned(ledger, step):
+                continue
             problems.append(Finding(about=About.CHECKPOINT, step=step, text=str(error)))
         else:
             intact[step] = manifest
@@ -48,10 +50,19 @@ def check_files(ledger: RunLedger) -> FilesCheck:
     return FilesCheck(problems=tuple(problems), intact=intact)
 
 
+def _may_be_pruned(ledger: RunLedger, step: int) -> bool:
+    """While a run goes on, its older checkpoints are deleted as newer ones are made: the marker first."""
+    run = ledger.run
+    marker = storage.join(ledger.training.checkpoint_url, step_folder(step), MANIFEST_FILE)
+    return run.ended_at is None and step != run.checkpoint_steps[-1] and storage.size(marker) is None
+
+
 def _check_checkpoint(ledger: RunLedger, step: int) -> Manifest:
     """Raises CheckpointError with the first thing that is wrong, OSError when one cannot look."""
     url, run = ledger.training.checkpoint_url, ledger.run
     manifest = read_manifest(url, step, run.run_id)
+    if manifest.seed != ledger.training.seed:
+        raise CheckpointError(f"the checkpoint of step {step} was made from seed {manifest.seed}, not of this run")
     for saved in manifest.layers:
         place, data = _read_layer(ledger, manifest, saved)
         if hashlib.sha256(data).hexdigest() != saved.file_sha256:

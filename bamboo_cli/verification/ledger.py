@@ -60,7 +60,8 @@ def _check_generation(ledger: RunLedger, row: StepRow) -> Iterator[str]:
     if row.generation not in known or base is None:
         yield f"it is recorded under plan {row.generation}, which this run never had"
         return
-    own = max(p.generation for p in ledger.plans if p.kind is PlanKind.BOUNDARY and p.generation <= row.generation)
+    boundaries = [plan.generation for plan in ledger.plans if plan.kind is PlanKind.BOUNDARY]
+    own = max((generation for generation in boundaries if generation <= row.generation), default=0)
     if own < base.generation:
         yield (
             f"it is recorded under plan {row.generation}, but plan {base.generation} began at step {base.first_step}, "

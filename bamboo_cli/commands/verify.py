@@ -40,4 +40,6 @@ def command(
     else:
         output.result(view.certificate(found))
     if not found.ok:
-        raise NotVerifiedError(found.summary, next_step="docs/verify.md says what each problem means.")
+        raise NotVerifiedError(
+            f"run {found.run_id} is not verified", next_step="docs/verify.md says what each problem means."
+        )

@@ -10,7 +10,7 @@ from bamboo_trainer.replay_order import Answer, LayersReplayed, ReplayBegun, Rep
 from bamboo_cli.coordinator.status import RunLedger
 from bamboo_cli.recipe_file import recipe_digest
 from bamboo_cli.verification.comparison import NO_ROW, compare_checkpoint, compare_final, compare_step
-from bamboo_cli.verification.files import check_files
+from bamboo_cli.verification.files import check_files, is_pruned
 from bamboo_cli.verification.findings import About, Finding, LayersVerdict, StepVerdict, Verdict
 from bamboo_cli.verification.ledger import check_ledger
 from bamboo_cli.verification.replaying import ReplayFailedError, replayed
@@ -71,7 +71,10 @@ def certify(
         try:
             _listen(told, ledger, files.intact, checked.unrecorded, order, replayed(order), saw)
         except ReplayFailedError as error:
-            problems.append(Finding(about=About.REPLAY, text=error.message))
+            text = error.message
+            if is_pruned(ledger, stretch.first_step - 1):
+                text += "; the run goes on, and has deleted it since: verify again, or from the seed with --all"
+            problems.append(Finding(about=About.REPLAY, text=text))
         replay_s = time.monotonic() - began_at
     steps = prove_unrecorded(told.steps, told.layers)
     problems += [*told.problems, *_unproved(checked.unrecorded, steps)]

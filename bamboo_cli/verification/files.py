@@ -32,7 +32,7 @@ def check_files(ledger: RunLedger) -> FilesCheck:
         try:
             manifest = _check_checkpoint(ledger, step)
         except (CheckpointError, OSError, ValueError) as error:
-            if _may_be_pruned(ledger, step):
+            if step != run.checkpoint_steps[-1] and is_pruned(ledger, step):
                 continue
             problems.append(Finding(about=About.CHECKPOINT, step=step, text=str(error)))
         else:
@@ -50,11 +50,11 @@ def check_files(ledger: RunLedger) -> FilesCheck:
     return FilesCheck(problems=tuple(problems), intact=intact)
 
 
-def _may_be_pruned(ledger: RunLedger, step: int) -> bool:
+def is_pruned(ledger: RunLedger, step: int) -> bool:
     """While a run goes on, its older checkpoints are deleted as newer ones are made: the marker first."""
-    run = ledger.run
     marker = storage.join(ledger.training.checkpoint_url, step_folder(step), MANIFEST_FILE)
-    return run.ended_at is None and step != run.checkpoint_steps[-1] and storage.size(marker) is None
+    named = step in ledger.run.checkpoint_steps
+    return named and ledger.run.ended_at is None and storage.size(marker) is None
 
 
 def _check_checkpoint(ledger: RunLedger, step: int) -> Manifest:

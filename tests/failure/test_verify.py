@@ -115,7 +115,7 @@ def test_one_bit_of_one_recorded_loss_is_found_and_named(finished: Bamboo) -> No
     assert [v["verdict"] for v in found["steps"]] == ["equal", "differs", "equal"]
     expected = f"loss of microbatch 2: {after[2]!r} in the ledger, {before[2]!r} computed again"
     assert found["steps"][1]["detail"] == expected
-    assert "NOT verified" in stderr
+    assert "is not verified" in stderr
 
 
 def test_a_row_that_was_taken_out_is_missed_and_computing_the_steps_again_proves_it(finished: Bamboo) -> None:

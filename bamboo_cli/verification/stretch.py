@@ -12,6 +12,8 @@ from bamboo_cli.output import seconds
 from bamboo_cli.verification.ledger import base_plan, is_stale
 
 FEW_STEPS = 10
+NEAR_STEPS = 30
+"""A checkpoint, or the end of the run, that is no further away is reached: layers are compared there, bit for bit."""
 SMALL_S = 60.0
 """A run whose steps can all be computed again in so many seconds is small."""
 
@@ -43,7 +45,8 @@ def choose_stretch(
         reason = f"all steps, from the seed: it takes about {seconds(took_s)}"
         return Stretch(first_step=0, end_step=committed, reason=reason)
     if usable:
-        first, end = usable[0] + 1, min(committed, usable[0] + 1 + FEW_STEPS)
+        first, goal = usable[0] + 1, usable[1] + 1 if len(usable) > 1 else committed
+        end = goal if goal - first <= NEAR_STEPS else first + FEW_STEPS
         reason = f"the {end - first} steps after the oldest checkpoint that is left and has steps after it"
         return Stretch(first_step=first, end_step=end, reason=f"{reason}; --all would take about {seconds(took_s)}")
     reason = f"the first steps, from the seed, since no step follows a checkpoint; --all takes about {seconds(took_s)}"

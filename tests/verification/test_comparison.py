@@ -114,6 +114,14 @@ def test_of_a_long_run_a_few_steps_after_the_oldest_checkpoint_are() -> None:
     assert "the 10 steps after the oldest checkpoint that is left" in chosen.reason
 
 
+def test_a_checkpoint_or_an_end_that_is_near_is_reached_since_layers_are_compared_there() -> None:
+    to_checkpoint = choose_stretch(long(), (129, 149, 199), None, whole=False)
+    to_end = choose_stretch(long(), (179, 199), None, whole=False)
+
+    assert (to_checkpoint.first_step, to_checkpoint.end_step) == (130, 150)
+    assert (to_end.first_step, to_end.end_step) == (180, 200)
+
+
 def test_without_a_checkpoint_before_the_end_the_first_steps_are() -> None:
     chosen = choose_stretch(long(), (199,), None, whole=False)
 

@@ -47,8 +47,7 @@ class Disturbed:
 def disturbed_run(job: dict[str, Any], kills: list[dict[str, Any]], home: Path) -> Disturbed:
     """Runs the job and gives everything back. Raises RuntimeError when it, or a failover, did not end as it should."""
     job = job | {"name": NAME, "drill": kills, "checkpoint": {"url": str(home / "saved"), "every": 10}}
-    (home / "job.yaml").write_text(json.dumps(job))  # JSON is YAML
-    summary = _bamboo(home, "run", str(home / "job.yaml"), "--yes", "--json")
+    summary = run_bamboo(home, job)
     run_id = summary["run_id"]
     if summary["failovers"] != len(kills) or summary["restores"]:
         raise RuntimeError(f"{len(kills)} kills ended in {summary['failovers']} failovers: {summary}")
@@ -79,7 +78,10 @@ def disturbed_run(job: dict[str, Any], kills: list[dict[str, Any]], home: Path) 
     return Disturbed(step_s=usual_s, failovers=tuple(failovers))
 
 
-def _bamboo(home: Path, *arguments: str) -> dict[str, Any]:
+def run_bamboo(home: Path, job: dict[str, Any]) -> dict[str, Any]:
+    """``bamboo run`` of the job, called ``NAME``; its summary. Raises RuntimeError when it does not end well."""
+    (home / "job.yaml").write_text(json.dumps(job))  # JSON is YAML
+    arguments = ("run", str(home / "job.yaml"), "--yes", "--json")
     environment = os.environ | {"BAMBOO_HOME": str(home), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "bamboo_cli.main"]
     try:
@@ -87,7 +89,7 @@ def _bamboo(home: Path, *arguments: str) -> dict[str, Any]:
             [*command, *arguments], env=environment, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False
         )
         if done.returncode != 0:
-            raise RuntimeError(f"bamboo {arguments[0]} ended with {done.returncode}: {done.stderr[-2000:]}")
+            raise RuntimeError(f"bamboo run ended with {done.returncode}: {done.stderr[-2000:]}")
     except BaseException:
         subprocess.run([*command, "down", "--cluster", NAME, "--yes"], env=environment, timeout=60, check=False)
         raise

@@ -32,6 +32,7 @@ from pydantic import TypeAdapter
 
 from bamboo_cli.coordinator import (
     checkpoints,
+    endings,
     fleet,
     handover,
     links,
@@ -148,7 +149,7 @@ class Machine:
             case WorkerExited():
                 why = workers.exited(board, node, message)
                 if why:
-                    runs.fail(board, RunReason.WORKER_CRASHES, why)
+                    endings.fail(board, RunReason.WORKER_CRASHES, why)
             case WorkerSaid():
                 if board.is_live(message.worker_id):
                     self._note_worker(node, message.message)
@@ -218,7 +219,7 @@ class Machine:
 
     def _checkpoint_failed(self, was_last: bool, detail: str) -> None:
         if was_last:
-            runs.fail(
+            endings.fail(
                 self.board, RunReason.CHECKPOINT_UNWRITABLE, f"the last checkpoint could not be written: {detail}"
             )
 

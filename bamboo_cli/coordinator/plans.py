@@ -62,6 +62,11 @@ def awaited(board: Board) -> list[WorkerId]:
     return [w for w in board.live_members() if w not in answered]
 
 
+def lost_members(board: Board) -> list[WorkerId]:
+    assert board.run is not None and board.run.plan is not None
+    return [w for w in board.run.plan.worker_ids() if not board.is_live(w)]
+
+
 # --- failover ---------------------------------------------------------------------------------------------------
 
 

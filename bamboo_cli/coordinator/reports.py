@@ -5,7 +5,7 @@ from dataclasses import replace
 from bamboo_trainer.control import Adopted, DigestMismatch, Fault, ModelWritten, Recorded, RunComplete, WorkerFailed
 from bamboo_trainer.plan import PlanKind, WorkerId
 
-from bamboo_cli.coordinator import checkpoints, plans, progress, runs
+from bamboo_cli.coordinator import checkpoints, endings, plans, progress
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Distrusted
 from bamboo_cli.coordinator.events import KeepPage, StoryKind
@@ -63,7 +63,7 @@ def model_written(board: Board, worker_id: WorkerId, message: ModelWritten) -> N
     board.run = replace(
         run, model_url=message.url, num_parameters=message.num_parameters, weights_sha256=message.weights_sha256
     )
-    runs.end(board, RunState.DONE, RunReason.NONE, "")
+    endings.end(board, RunState.DONE, RunReason.NONE, "")
 
 
 def worker_failed(board: Board, worker_id: WorkerId, message: WorkerFailed) -> None:
@@ -80,7 +80,7 @@ def worker_failed(board: Board, worker_id: WorkerId, message: WorkerFailed) -> N
         and run.model_writer is None
     )
     if not at_restore:
-        runs.fail(board, _FAULTS[message.fault], f"{worker_id}: {message.detail}")
+        endings.fail(board, _FAULTS[message.fault], f"{worker_id}: {message.detail}")
         return
     assert plan is not None and plan.checkpoint_step is not None and board.checkpoints is not None
     if plan.checkpoint_step not in board.checkpoints.complete:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bamboo_cli.coordinator import fleet, runs
+from bamboo_cli.coordinator import endings, fleet, runs
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import OpenRequest
 from bamboo_cli.coordinator.events import CloseCluster, Drain, RequestMade, StartRun, StopRun, StoryKind
@@ -66,7 +66,7 @@ def _close(board: Board) -> None:
         board.cluster = replace(board.cluster, closing=True)
         board.tell(StoryKind.REQUEST, "the cluster is to be closed")
         if board.active_run is not None:
-            runs.end(board, RunState.STOPPED, RunReason.CLOSED, "the cluster was closed")
+            endings.end(board, RunState.STOPPED, RunReason.CLOSED, "the cluster was closed")
 
 
 def finish_those_done(board: Board) -> None:

@@ -1,11 +1,8 @@
 """The life of a run. ``advance`` looks at what is so and does what follows, so the order of events does not matter."""
 
-import math
 from dataclasses import replace
 
-from bamboo_trainer.plan import WorkerId
-
-from bamboo_cli.coordinator import boundary, checkpoints, handover, links, losses, plans, progress, workers
+from bamboo_cli.coordinator import boundary, checkpoints, endings, handover, links, losses, plans, progress, workers
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Progress, Run
 from bamboo_cli.coordinator.events import StoryKind
@@ -32,26 +29,6 @@ def begin(board: Board, spec: RunSpec) -> None:
     )
 
 
-def end(board: Board, state: RunState, reason: RunReason, detail: str) -> None:
-    """Workers are stopped, the newest checkpoint is named."""
-    assert board.run is not None
-    newest = checkpoints.newest(board)
-    if state is not RunState.DONE:
-        last = "there is no checkpoint" if newest is None else f"the newest checkpoint is that of step {newest}"
-        detail = f"{detail}; {last}" if detail else last
-    board.tell(StoryKind.RUN, f"run {board.run.run_id} is {state}{f': {detail}' if detail else ''}")
-    board.move_run(state)
-    board.run = replace(
-        board.run, reason=reason, detail=detail, ended_at=board.now, pause=None, change_since=None, broken=()
-    )
-    workers.stop_all(board, f"run {board.run.run_id} is {state}")
-
-
-def fail(board: Board, reason: RunReason, detail: str) -> None:
-    if board.active_run is not None:
-        end(board, RunState.FAILED, reason, detail)
-
-
 # --- what follows from what is so -----------------------------------------------------------------------------------
 
 
@@ -68,7 +45,7 @@ def advance(board: Board) -> None:
 def _starting(board: Board, run: Run) -> None:
     ready = board.staying(WorkerState.READY, WorkerState.PREPARED)
     if run.stop_requested:
-        end(board, RunState.STOPPED, RunReason.REQUESTED, "before it began")
+        endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "before it began")
     elif board.checkpoints is not None and board.checkpoints.listed and _is_enough(board, run, len(ready)):
         worker = ready[0].worker
         assert worker is not None
@@ -89,7 +66,7 @@ def _is_enough(board: Board, run: Run, num_ready: int) -> bool:
 
 def _profiling(board: Board, run: Run) -> None:
     if run.stop_requested:
-        end(board, RunState.STOPPED, RunReason.REQUESTED, "before it began")
+        endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "before it began")
     elif run.costs:
         spec = run.spec.training
         if spec.checkpoint_every < 1:
@@ -111,7 +88,7 @@ def _profiling(board: Board, run: Run) -> None:
 
 def _preparing(board: Board, run: Run) -> None:
     if run.stop_requested:
-        end(board, RunState.STOPPED, RunReason.REQUESTED, "before it began")
+        endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "before it began")
     elif not board.staying(WorkerState.READY, WorkerState.PREPARING):
         _plan_or_wait(board, run)
 
@@ -122,15 +99,15 @@ def _adopting(board: Board, run: Run) -> None:
     if run.settled or (live and all(worker_id in run.adopted for worker_id in live)):
         board.run = replace(run, settled=True)
         board.move_run(RunState.RUNNING)
-    elif lost := _lost(board, run):
-        plans.halt(board, f"lost {_names(lost)} before all had adopted plan {run.plan.generation}")
+    elif lost := plans.lost_members(board):
+        plans.halt(board, f"lost {', '.join(lost)} before all had adopted plan {run.plan.generation}")
 
 
 def _running(board: Board, run: Run) -> None:
     assert run.plan is not None
-    if lost := _lost(board, run):
+    if lost := plans.lost_members(board):
         if not plans.try_fail_over(board, lost):
-            plans.halt(board, f"lost {_names(lost)} and a stage with them")
+            plans.halt(board, f"lost {', '.join(lost)} and a stage with them")
     elif _is_complete(board, run):
         board.move_run(RunState.FINISHING)
     elif idle := [w for w in run.plan.worker_ids() if not run.plan.layers_of(w)]:
@@ -155,7 +132,7 @@ def _break_free(board: Board, run: Run) -> None:
     step = board.progress.committed_step + 1 if board.progress else 0
     why = f"step {step} was not committed within {_stuck_s(board):.0f} s"
     if end_reason := workers.crashed_in_training(board, why):
-        fail(board, RunReason.WORKER_CRASHES, end_reason)
+        endings.fail(board, RunReason.WORKER_CRASHES, end_reason)
     else:
         plans.halt(board, why)
 
@@ -183,11 +160,11 @@ def _quiescing(board: Board, run: Run) -> None:
         board.move_run(RunState.FINISHING)
     elif not plans.awaited(board):
         _all_stopped(board, run)
-    elif lost := _lost(board, run):
+    elif lost := plans.lost_members(board):
         if plans.try_fail_over(board, lost):
             plans.quiesce_again(board, run.pause.reason)
         else:
-            plans.halt(board, f"lost {_names(lost)} while stopping")
+            plans.halt(board, f"lost {', '.join(lost)} while stopping")
     elif board.now - run.pause.since > _stuck_s(board):
         plans.halt(board, "no boundary was agreed on in time")
 
@@ -214,14 +191,14 @@ def _halting(board: Board, run: Run) -> None:
 
 def _all_stopped(board: Board, run: Run) -> None:
     if run.stop_requested:
-        end(board, RunState.STOPPED, RunReason.REQUESTED, "as requested")
+        endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "as requested")
     else:
         _plan_or_wait(board, run)
 
 
 def _waiting(board: Board, run: Run) -> None:
     if run.stop_requested:
-        end(board, RunState.STOPPED, RunReason.REQUESTED, "as requested, while it waited for nodes")
+        endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "as requested, while it waited for nodes")
     elif boundary.may_plan(board) and not _marker_is_due(board):
         boundary.plan_next(board)
 
@@ -242,33 +219,6 @@ def _marker_is_due(board: Board) -> bool:
     return board.checkpoints is not None and bool(board.checkpoints.marking) and board.run is not None
 
 
-def _finishing(board: Board, run: Run) -> None:
-    assert run.plan is not None
-    last = run.spec.training.num_steps - 1
-    if board.checkpoints is not None and last in board.checkpoints.complete:
-        if run.model_writer is None or not board.is_live(run.model_writer):
-            _choose_writer(board, run)
-    elif checkpoints.is_durable(board, last):
-        return
-    elif (lost := _lost(board, run)) and not plans.try_fail_over(board, lost):
-        # After a failover the members save the last step again, and so all that the victim had not saved.
-        plans.halt(board, f"lost {_names(lost)} before the last checkpoint was complete")
-
-
-def _choose_writer(board: Board, run: Run) -> None:
-    """One that stays, else whichever of those that are leaving has the most time left."""
-    workers_by_end = sorted(
-        (math.inf if not n.leaving else n.deadline or board.now, -n.number, n.worker.worker_id)
-        for n in board.nodes.values()
-        if n.worker is not None and n.worker.state is WorkerState.PREPARED
-    )
-    writer = workers_by_end[-1][2] if workers_by_end else None
-    if writer != run.model_writer:
-        board.run = replace(run, model_writer=writer)
-        if writer is not None:
-            links.write_model(board)
-
-
 _ADVANCE = {
     RunState.STARTING: _starting,
     RunState.PROFILING: _profiling,
@@ -278,17 +228,8 @@ _ADVANCE = {
     RunState.QUIESCING: _quiescing,
     RunState.HALTING: _halting,
     RunState.WAITING: _waiting,
-    RunState.FINISHING: _finishing,
+    RunState.FINISHING: endings.finish,
 }
-
-
-def _lost(board: Board, run: Run) -> list[WorkerId]:
-    assert run.plan is not None
-    return [w for w in run.plan.worker_ids() if not board.is_live(w)]
-
-
-def _names(lost: list[WorkerId]) -> str:
-    return ", ".join(lost)
 
 
 def _is_complete(board: Board, run: Run) -> bool:

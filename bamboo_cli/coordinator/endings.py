@@ -1,0 +1,57 @@
+"""How a run ends: the last checkpoint and the model are written, or it stops or fails with a reason."""
+
+import math
+from dataclasses import replace
+
+from bamboo_cli.coordinator import checkpoints, links, plans, workers
+from bamboo_cli.coordinator.board import Board
+from bamboo_cli.coordinator.entities import Run
+from bamboo_cli.coordinator.events import StoryKind
+from bamboo_cli.coordinator.states import RunReason, RunState, WorkerState
+
+
+def end(board: Board, state: RunState, reason: RunReason, detail: str) -> None:
+    """Workers are stopped, the newest checkpoint is named."""
+    assert board.run is not None
+    newest = checkpoints.newest(board)
+    if state is not RunState.DONE:
+        last = "there is no checkpoint" if newest is None else f"the newest checkpoint is that of step {newest}"
+        detail = f"{detail}; {last}" if detail else last
+    board.tell(StoryKind.RUN, f"run {board.run.run_id} is {state}{f': {detail}' if detail else ''}")
+    board.move_run(state)
+    board.run = replace(
+        board.run, reason=reason, detail=detail, ended_at=board.now, pause=None, change_since=None, broken=()
+    )
+    workers.stop_all(board, f"run {board.run.run_id} is {state}")
+
+
+def fail(board: Board, reason: RunReason, detail: str) -> None:
+    if board.active_run is not None:
+        end(board, RunState.FAILED, reason, detail)
+
+
+def finish(board: Board, run: Run) -> None:
+    assert run.plan is not None
+    last = run.spec.training.num_steps - 1
+    if board.checkpoints is not None and last in board.checkpoints.complete:
+        if run.model_writer is None or not board.is_live(run.model_writer):
+            _choose_writer(board, run)
+    elif checkpoints.is_durable(board, last):
+        return
+    elif (lost := plans.lost_members(board)) and not plans.try_fail_over(board, lost):
+        # After a failover the members save the last step again, and so all that the victim had not saved.
+        plans.halt(board, f"lost {', '.join(lost)} before the last checkpoint was complete")
+
+
+def _choose_writer(board: Board, run: Run) -> None:
+    """One that stays, else whichever of those that are leaving has the most time left."""
+    workers_by_end = sorted(
+        (math.inf if not n.leaving else n.deadline or board.now, -n.number, n.worker.worker_id)
+        for n in board.nodes.values()
+        if n.worker is not None and n.worker.state is WorkerState.PREPARED
+    )
+    writer = workers_by_end[-1][2] if workers_by_end else None
+    if writer != run.model_writer:
+        board.run = replace(run, model_writer=writer)
+        if writer is not None:
+            links.write_model(board)

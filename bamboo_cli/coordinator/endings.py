@@ -11,13 +11,10 @@ from bamboo_cli.coordinator.states import RunReason, RunState, WorkerState
 
 
 def end(board: Board, state: RunState, reason: RunReason, detail: str) -> None:
-    """Workers are stopped, the newest checkpoint is named."""
+    """Workers are stopped. Which checkpoint is the newest is left to who asks: a marker may still be on its way."""
     assert board.run is not None
-    newest = checkpoints.newest(board)
-    if state is not RunState.DONE:
-        last = "there is no checkpoint" if newest is None else f"the newest checkpoint is that of step {newest}"
-        detail = f"{detail}; {last}" if detail else last
-    board.tell(StoryKind.RUN, f"run {board.run.run_id} is {state}{f': {detail}' if detail else ''}")
+    why = detail or reason
+    board.tell(StoryKind.RUN, f"run {board.run.run_id} is {state}{f': {why}' if why else ''}")
     board.move_run(state)
     board.run = replace(
         board.run, reason=reason, detail=detail, ended_at=board.now, pause=None, change_since=None, broken=()

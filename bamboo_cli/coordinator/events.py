@@ -154,7 +154,7 @@ class StartRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRun:
-    """Finished when the run has ended: at the next step boundary, the newest checkpoint named."""
+    """Finished when the run has ended: at the next step boundary."""
 
     run_id: str
 

@@ -66,7 +66,7 @@ def _close(board: Board) -> None:
         board.cluster = replace(board.cluster, closing=True)
         board.tell(StoryKind.REQUEST, "the cluster is to be closed")
         if board.active_run is not None:
-            endings.end(board, RunState.STOPPED, RunReason.CLOSED, "the cluster was closed")
+            endings.end(board, RunState.STOPPED, RunReason.CLOSED, "")
 
 
 def finish_those_done(board: Board) -> None:
@@ -75,7 +75,7 @@ def finish_those_done(board: Board) -> None:
         match opened.request:
             case StopRun(run_id=run_id):
                 if board.run is not None and (board.active_run is None or board.run.run_id != run_id):
-                    board.finish(opened.request_id, True, f"run {run_id} is {board.run.state}: {board.run.detail}")
+                    board.finish(opened.request_id, True, f"run {run_id} is {board.run.state}")
             case Drain(node_id=node_id):
                 if board.nodes[node_id].state is NodeState.ENDED:
                     board.finish(opened.request_id, True, f"{node_id} has ended")

@@ -191,14 +191,14 @@ def _halting(board: Board, run: Run) -> None:
 
 def _all_stopped(board: Board, run: Run) -> None:
     if run.stop_requested:
-        endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "as requested")
+        endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "")
     else:
         _plan_or_wait(board, run)
 
 
 def _waiting(board: Board, run: Run) -> None:
     if run.stop_requested:
-        endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "as requested, while it waited for nodes")
+        endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "while it waited for nodes")
     elif boundary.may_plan(board) and not _marker_is_due(board):
         boundary.plan_next(board)
 

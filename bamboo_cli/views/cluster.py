@@ -78,7 +78,13 @@ def run_lines(run: "RunStatus") -> list[str]:
     lines = [" · ".join(first), " · ".join([*counts(run), f"paused {output.seconds(run.pause_s)} in all"])]
     if run.reason:
         lines.append(run.reason)
+    if run.ended_at is not None and run.state != "done":
+        lines.append(newest_checkpoint(run.checkpoint_step))
     return lines
+
+
+def newest_checkpoint(step: int | None) -> str:
+    return "there is no complete checkpoint" if step is None else f"the newest complete checkpoint is of step {step}"
 
 
 def counts(run: "RunStatus") -> list[str]:

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console, RenderableType
@@ -51,6 +52,16 @@ def test_status_with_the_coordinator_dead_says_what_to_do() -> None:
     assert "no coordinator is running" in text
     assert "`bamboo up` starts it again" in text
     assert "no node is there" in text
+
+
+def test_a_failed_run_names_its_newest_checkpoint_once_as_it_is_now() -> None:
+    """Not as it was when the run failed: a marker may have been on its way."""
+    failed = replace(example.run(state="failed", ended_at=example.NOW), reason="recipe: n3/1: no such thing")
+
+    text = drawn(cluster_view.status(example.cluster(of=failed), example.NOW))
+
+    assert "recipe: n3/1: no such thing\nthe newest complete checkpoint is of step 39\n" in text
+    assert text.count("newest") == 1
 
 
 @pytest.mark.parametrize("width", [30, 60, 200])

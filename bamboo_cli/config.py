@@ -74,7 +74,11 @@ class LocalCloudConfig(_Section):
     notice_s: float = Field(
         10.0, ge=0, description="Seconds of warning before a preemption (AWS: up to 120, GCP: 30); 0: none."
     )
-    replace: bool = Field(True, description="Whether a node that was taken is replaced by a new one.")
+    replace: bool = Field(
+        True,
+        description="Whether a node that was taken is replaced by a new one. If not, a run ends as failed "
+        "once too few nodes are left.",
+    )
 
 
 class DrillConfig(_Section):

@@ -92,6 +92,8 @@ def _look_on(
 
 def _print_lines(path: Path, run_id: str, step_lines: int | None, between_looks: Callable[[], None]) -> None:
     """Events and steps as they come, in the order of time; a step that is run again is printed again."""
+    from bamboo_cli.views.cluster import waiting_lines
+
     last_event, last_step, ended = 0, -1, False
     news_at = told_at = time.monotonic()
     while True:
@@ -105,7 +107,9 @@ def _print_lines(path: Path, run_id: str, step_lines: int | None, between_looks:
             news_at = told_at = now
         elif now - told_at >= SILENCE_S:
             told_at = now
-            output.note(f"run {run_id} is {run.state}; no step and no event for {output.seconds(now - news_at)}")
+            waits = "".join(f"; it {line}" for line in waiting_lines(read_status(path, now=time.time())))
+            silence = output.seconds(now - news_at)
+            output.note(f"run {run_id} is {run.state}; no step and no event for {silence}{waits}")
         last_event = story[-1].event_id if story else last_event
         last_step = steps[-1].step if steps else last_step
         if ended:

@@ -84,6 +84,19 @@ def is_anybody_coming(board: Board) -> bool:
     return False
 
 
+def num_hoped_for(board: Board) -> int:
+    """Nodes that are there to stay, on their way, or lost and still free to come back."""
+    return sum(n.state in (*WANTED, NodeState.LOST) and not n.leaving for n in board.nodes.values())
+
+
+def may_have_enough(board: Board) -> bool:
+    """Whether ``min_nodes`` can come together yet, now or later."""
+    run, config = board.run, board.config
+    assert run is not None
+    will_rent = config.replace or board.cluster.num_named < config.num_nodes
+    return will_rent or num_hoped_for(board) >= max(1, run.spec.min_nodes)
+
+
 def may_plan(board: Board) -> bool:
     """Enough nodes; and none on their way that would keep the number of pipelines."""
     run = board.run

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from bamboo_cli.coordinator import checkpoints, links, plans, workers
+from bamboo_cli.coordinator import boundary, checkpoints, links, plans, workers
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Run
 from bamboo_cli.coordinator.events import StoryKind
@@ -27,6 +27,14 @@ def fail(board: Board, reason: RunReason, detail: str) -> None:
         end(board, RunState.FAILED, reason, detail)
 
 
+def give_up(board: Board) -> None:
+    """Nobody will ever come, so nothing is waited for."""
+    assert board.run is not None
+    left, needed = boundary.num_hoped_for(board), max(1, board.run.spec.min_nodes)
+    why = "none will come, since the job says `local.replace: false`; with `true`, nodes that go are replaced"
+    fail(board, RunReason.NO_NODES, f"{left} left of at least {needed} needed, and {why}")
+
+
 def finish(board: Board, run: Run) -> None:
     assert run.plan is not None
     last = run.spec.training.num_steps - 1
@@ -47,6 +55,9 @@ def _choose_writer(board: Board, run: Run) -> None:
         for n in board.nodes.values()
         if n.worker is not None and n.worker.state is WorkerState.PREPARED
     )
+    if not workers_by_end and not boundary.may_have_enough(board):
+        give_up(board)
+        return
     writer = workers_by_end[-1][2] if workers_by_end else None
     if writer != run.model_writer:
         board.run = replace(run, model_writer=writer)

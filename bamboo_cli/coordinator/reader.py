@@ -251,6 +251,7 @@ def _run(connection: Connection, known: _Known, run: Run) -> RunStatus:
         state=run.state,
         spec=_SPEC.dump_python(training, mode="json"),
         num_steps=training.num_steps,
+        min_nodes=run.spec.min_nodes,
         started_at=run.started_at,
         ended_at=run.ended_at,
         committed_steps=progress.committed_step + 1,

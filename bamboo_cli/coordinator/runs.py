@@ -54,6 +54,8 @@ def _starting(board: Board, run: Run) -> None:
         links.prepare(board, worker, profile=True)
         board.move_run(RunState.PROFILING)
         board.tell(StoryKind.RUN, f"{worker.worker_id} measures the layers")
+    elif not boundary.may_have_enough(board):
+        endings.give_up(board)
 
 
 def _is_enough(board: Board, run: Run, num_ready: int) -> bool:
@@ -199,8 +201,12 @@ def _all_stopped(board: Board, run: Run) -> None:
 def _waiting(board: Board, run: Run) -> None:
     if run.stop_requested:
         endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "while it waited for nodes")
-    elif boundary.may_plan(board) and not _marker_is_due(board):
+    elif _marker_is_due(board):
+        return
+    elif boundary.may_plan(board):
         boundary.plan_next(board)
+    elif not boundary.may_have_enough(board):
+        endings.give_up(board)
 
 
 def _plan_or_wait(board: Board, run: Run) -> None:
@@ -208,10 +214,13 @@ def _plan_or_wait(board: Board, run: Run) -> None:
         return
     if boundary.may_plan(board):
         boundary.plan_next(board)
-        return
-    board.move_run(RunState.WAITING)
-    num_prepared = len(board.staying(WorkerState.PREPARED))
-    board.tell(StoryKind.WAIT, f"the run waits for nodes: {num_prepared} prepared", num_prepared=num_prepared)
+    elif not boundary.may_have_enough(board):
+        endings.give_up(board)
+    else:
+        board.move_run(RunState.WAITING)
+        there = len(board.staying(*WorkerState))
+        text = f"the run waits for nodes: {max(1, run.spec.min_nodes)} needed, {there} there"
+        board.tell(StoryKind.WAIT, text, num_there=there)
 
 
 def _marker_is_due(board: Board) -> bool:

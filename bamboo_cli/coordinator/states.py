@@ -88,6 +88,7 @@ class RunReason(StrEnum):
     CHECKPOINT_UNREADABLE = "checkpoint unreadable"
     CHECKPOINT_UNWRITABLE = "checkpoint unwritable"
     WORKER_CRASHES = "worker crashes"
+    NO_NODES = "no nodes"
     BUG = "bug"
     REQUESTED = "stop requested"
     CLOSED = "cluster closed"

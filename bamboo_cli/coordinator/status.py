@@ -45,6 +45,8 @@ class RunStatus:
     spec: dict[str, Any]
     """The TrainingSpec as JSON."""
     num_steps: int
+    min_nodes: int
+    """With fewer it waits."""
     started_at: float
     ended_at: float | None
     committed_steps: int

@@ -24,7 +24,7 @@ def status(cluster: "ClusterStatus", now: float) -> RenderableType:
     """Who is there, what runs, what it costs."""
     parts: list[RenderableType] = [Text(line) for line in _headline(cluster, now)]
     if cluster.run is not None:
-        parts += [Text(line) for line in run_lines(cluster.run)]
+        parts += [Text(line) for line in (*run_lines(cluster.run), *waiting_lines(cluster))]
     parts += [Text(_money(cluster)), Text(""), nodes_table(cluster, now)]
     return Group(*parts)
 
@@ -35,7 +35,7 @@ def live(cluster: "ClusterStatus", story: Sequence["StoryEvent"], now: float) ->
     parts += [Text(line) for line in _headline(cluster, now)[1:]]
     if cluster.run is not None:
         parts.append(_bar(cluster.run))
-        parts += [Text(line) for line in run_lines(cluster.run)]
+        parts += [Text(line) for line in (*run_lines(cluster.run), *waiting_lines(cluster))]
     parts += [Text(_money(cluster)), Text(""), nodes_table(cluster, now), Text("")]
     parts += [Text(event_line(event), style="dim", overflow="ellipsis", no_wrap=True) for event in story]
     return Group(*parts)
@@ -81,6 +81,18 @@ def run_lines(run: "RunStatus") -> list[str]:
     if run.ended_at is not None and run.state != "done":
         lines.append(newest_checkpoint(run.checkpoint_step))
     return lines
+
+
+def waiting_lines(cluster: "ClusterStatus") -> list[str]:
+    """What a run that waits for nodes waits for; none for any other."""
+    if cluster.run is None or cluster.run.state not in ("starting", "waiting"):
+        return []
+    there = sum(node.state in ("joined", "standby", "active") for node in cluster.nodes)
+    asked = [node for node in cluster.nodes if node.state in ("intended", "booting")]
+    reasons = ", ".join(sorted({node.reason for node in asked if node.reason}))
+    why = f" ({reasons})" if reasons else ""
+    least = f"at least {cluster.run.min_nodes} of {cluster.wanted_nodes}"
+    return [f"waits for nodes: {least} needed, {there} there, {len(asked)} being asked for{why}"]
 
 
 def newest_checkpoint(step: int | None) -> str:

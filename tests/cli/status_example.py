@@ -32,6 +32,7 @@ def run(*, state: str = "running", ended_at: float | None = None, committed_step
         state=state,
         spec={"num_steps": 120, "checkpoint_url": "file:///checkpoints"},
         num_steps=120,
+        min_nodes=2,
         started_at=NOW - 60,
         ended_at=ended_at,
         committed_steps=committed_steps,

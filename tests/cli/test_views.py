@@ -54,6 +54,16 @@ def test_status_with_the_coordinator_dead_says_what_to_do() -> None:
     assert "no node is there" in text
 
 
+def test_a_run_that_waits_says_for_how_many_nodes_and_what_is_done_about_it() -> None:
+    asked = replace(example.node(2, state="intended"), reason="no capacity")
+    nodes = (example.node(1, state="standby"), asked, example.node(3, state="ended"))
+
+    waiting = cluster_view.waiting_lines(example.cluster(nodes=nodes, of=example.run(state="waiting")))
+
+    assert waiting == ["waits for nodes: at least 2 of 4 needed, 1 there, 1 being asked for (no capacity)"]
+    assert not cluster_view.waiting_lines(example.cluster(nodes=nodes, of=example.run()))
+
+
 def test_a_failed_run_names_its_newest_checkpoint_once_as_it_is_now() -> None:
     """Not as it was when the run failed: a marker may have been on its way."""
     failed = replace(example.run(state="failed", ended_at=example.NOW), reason="recipe: n3/1: no such thing")

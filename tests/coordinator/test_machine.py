@@ -377,3 +377,20 @@ def test_each_mode_gets_a_run_done(mode: Mode) -> None:
     assert run is not None and run.training is not None
     assert run.training.checkpoint_every >= MIN_STEPS, "auto was resolved before the workers were told"
     assert all(w.spec == run.training for w in world.all_workers())
+
+
+def test_when_nobody_is_left_to_write_the_model_the_run_ends_and_does_not_wait_for_ever() -> None:
+    world = play("cluster nodes=1 replace=no", "train steps=2 stages=1", "steps 1", "hold", "part-step 1")
+    while world.machine.board.run is None or world.machine.board.run.model_writer is None:
+        assert world.pump_once(training=False), "the model is never asked for"
+    world.kill_node(NodeId("n1"))
+    world.pump(training=False)
+    state, reason, detail = run_of(world)
+    assert (state, reason) == (RunState.FAILED, RunReason.NO_NODES)
+    assert "`local.replace: false`" in detail
+    assert checkpoints_of(world) == (1,), "all steps are done and saved"
+
+
+def checkpoints_of(world: World) -> tuple[int, ...]:
+    assert world.machine.board.checkpoints is not None
+    return world.machine.board.checkpoints.complete

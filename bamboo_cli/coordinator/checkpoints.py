@@ -16,6 +16,8 @@ SAVE_OVERHEAD_S = 0.05
 """Copying and closing files; what a checkpoint costs at least."""
 PRIOR_NODE_SECONDS = 2 * 3600.0
 """Until losses are seen: one per node in two hours."""
+LAST_TRIES = 7
+"""To write the checkpoint of the last step, which all nodes hold: with pauses that double from 1 s, about a minute."""
 MIN_STEPS, MAX_STEPS = 10, 500
 MIN_INTERVAL_S, MAX_INTERVAL_S = 5.0, 900.0
 
@@ -102,19 +104,47 @@ def marked(board: Board, run_id: str, step: int) -> None:
 
 
 def failed(board: Board, step: int, detail: str) -> bool:
-    """Whether it was the last one, without which the run cannot end well."""
+    """Whether the run has to fail: it was the last one, and has been tried ``LAST_TRIES`` times."""
     run, known = board.active_run, board.checkpoints
     if run is None or known is None or step in known.complete:
         return False
-    if step != known.last_failed:  # once, however many layers it was
-        board.tell(StoryKind.CHECKPOINT, f"no checkpoint of step {step}: {detail}; older ones stay", step=step)
     board.checkpoints = replace(
         known,
         marking=tuple(s for s in known.marking if s != step),
         saved=tuple(s for s in known.saved if s.checkpoint_step != step),
         last_failed=step,
     )
-    return step == run.spec.training.num_steps - 1
+    if step == run.spec.training.num_steps - 1:
+        return known.retry_at is None and _last_failed(board, step, detail)
+    if step != known.last_failed:  # once, however many layers it was
+        others = f"the newest is that of step {max(known.complete)}" if known.complete else "there is none yet"
+        text = f"no checkpoint of step {step}: {detail}; training goes on, {others}"
+        board.tell(StoryKind.CHECKPOINT, text, step=step)
+    return False
+
+
+def _last_failed(board: Board, step: int, detail: str) -> bool:
+    known = board.checkpoints
+    assert known is not None
+    tries, delay_s = known.last_tries + 1, 2.0**known.last_tries
+    gives_up = tries == LAST_TRIES
+    then = f"after {tries} tries" if gives_up else f"next try in {delay_s:.0f} s"
+    board.checkpoints = replace(known, last_tries=tries, retry_at=None if gives_up else board.now + delay_s)
+    board.tell(StoryKind.CHECKPOINT, f"no checkpoint of the last step, {step}: {detail}; {then}", step=step)
+    return gives_up
+
+
+def is_retry_due(board: Board) -> bool:
+    known = board.checkpoints
+    return known is not None and known.retry_at is not None and known.retry_at <= board.now
+
+
+def retried(board: Board) -> None:
+    """All members save the last step again: what they saved of it before does not count."""
+    run, known = board.run, board.checkpoints
+    assert run is not None and known is not None
+    saved = tuple(s for s in known.saved if s.checkpoint_step < run.spec.training.num_steps - 1)
+    board.checkpoints = replace(known, saved=saved, retry_at=None)
 
 
 def layer_failed(board: Board, message: CheckpointFailed) -> bool:
@@ -132,7 +162,7 @@ def forget_after(board: Board, step: int) -> None:
     """Steps after this one are run again: what was saved of them is saved again."""
     if board.checkpoints is not None:
         kept = tuple(s for s in board.checkpoints.saved if s.checkpoint_step <= step)
-        board.checkpoints = replace(board.checkpoints, saved=kept)
+        board.checkpoints = replace(board.checkpoints, saved=kept, last_tries=0, retry_at=None)
 
 
 def interval_steps(

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from bamboo_cli.coordinator import boundary, checkpoints, links, plans, workers
+from bamboo_cli.coordinator import boundary, checkpoints, links, plans, progress, workers
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Run
 from bamboo_cli.coordinator.events import StoryKind
@@ -27,6 +27,14 @@ def fail(board: Board, reason: RunReason, detail: str) -> None:
         end(board, RunState.FAILED, reason, detail)
 
 
+def without_last_checkpoint(board: Board, detail: str) -> None:
+    """It was tried often enough. All steps are committed, whether or not somebody lived to tell."""
+    if board.active_run is not None:
+        progress.count_all(board)
+        why = f"the last checkpoint could not be written in {checkpoints.LAST_TRIES} tries: {detail}"
+        fail(board, RunReason.CHECKPOINT_UNWRITABLE, why)
+
+
 def give_up(board: Board) -> None:
     """Nobody will ever come, so nothing is waited for."""
     assert board.run is not None
@@ -43,9 +51,13 @@ def finish(board: Board, run: Run) -> None:
             _choose_writer(board, run)
     elif checkpoints.is_durable(board, last):
         return
-    elif (lost := plans.lost_members(board)) and not plans.try_fail_over(board, lost):
+    elif lost := plans.lost_members(board):
         # After a failover the members save the last step again, and so all that the victim had not saved.
-        plans.halt(board, f"lost {', '.join(lost)} before the last checkpoint was complete")
+        if not plans.try_fail_over(board, lost):
+            plans.halt(board, f"lost {', '.join(lost)} before the last checkpoint was complete")
+    elif checkpoints.is_retry_due(board):
+        checkpoints.retried(board)
+        plans.save_again(board)
 
 
 def _choose_writer(board: Board, run: Run) -> None:

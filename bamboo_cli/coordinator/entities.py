@@ -232,6 +232,10 @@ class Checkpoints:
     """Of checkpoints that lack layers or their marker."""
     last_failed: int | None = None
     """The step of the newest one that could not be written."""
+    last_tries: int = 0
+    """To write the one of the last step, that failed."""
+    retry_at: float | None = None
+    """When the members save the last step again. Until then, further failures are of the same try."""
     marking: tuple[int, ...] = ()
     """Steps whose marker is being written."""
 

@@ -124,8 +124,9 @@ class Machine:
             case CheckpointMarked():
                 checkpoints.marked(board, event.run_id, event.step)
             case MarkFailed():
-                if board.run is not None and board.run.run_id == event.run_id:
-                    self._checkpoint_failed(checkpoints.failed(board, event.step, event.detail), event.detail)
+                is_ours = board.run is not None and board.run.run_id == event.run_id
+                if is_ours and checkpoints.failed(board, event.step, event.detail):
+                    endings.without_last_checkpoint(board, event.detail)
             case RequestMade():
                 requests.made(board, event)
 
@@ -207,7 +208,8 @@ class Machine:
             case LayerSaved():
                 checkpoints.layer_saved(board, message)
             case CheckpointFailed():
-                self._checkpoint_failed(checkpoints.layer_failed(board, message), message.detail)
+                if checkpoints.layer_failed(board, message):
+                    endings.without_last_checkpoint(board, message.detail)
             case DigestMismatch():
                 reports.digest_mismatch(board, worker_id, message)
             case RunComplete():
@@ -216,12 +218,6 @@ class Machine:
                 reports.model_written(board, worker_id, message)
             case WorkerFailed():
                 reports.worker_failed(board, worker_id, message)
-
-    def _checkpoint_failed(self, was_last: bool, detail: str) -> None:
-        if was_last:
-            endings.fail(
-                self.board, RunReason.CHECKPOINT_UNWRITABLE, f"the last checkpoint could not be written: {detail}"
-            )
 
     # --- what is stored --------------------------------------------------------------------------------------------
 

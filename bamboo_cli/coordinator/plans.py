@@ -91,6 +91,17 @@ def try_fail_over(board: Board, lost: list[WorkerId]) -> bool:
     return True
 
 
+def save_again(board: Board) -> None:
+    """The same plan in a new generation: members that are at the end save the last step again."""
+    run = board.run
+    assert run is not None and run.plan is not None
+    plan = fail_over(_without_distrusted(run.plan, run), (), board.next_generation())
+    assert plan is not None, "nobody is lost"
+    plan = replace(plan, reason="the last checkpoint is saved again")
+    put_in_force(board, replace(run, plan=plan, adopted=(), complete=()), extra=[])
+    board.tell(StoryKind.RUN, plan.reason, generation=plan.generation)
+
+
 def _without_distrusted(plan: Plan, run: Run) -> Plan:
     """A copy that differs from its owner's is no shadow."""
     bad = {(d.worker_id, d.layer) for d in run.distrusted}

@@ -73,6 +73,15 @@ def count(
     _drill(board, run, step)
 
 
+def count_all(board: Board) -> None:
+    """The last step is committed, whether or not anybody lived to tell."""
+    run, progress = board.run, board.progress
+    assert run is not None and progress is not None
+    last = run.spec.training.num_steps - 1
+    if progress.committed_step < last:
+        count(board, last, None)
+
+
 def _clock_in(board: Board, progress: Progress) -> Progress:
     """A pause is what passed between two commits around a disturbance, less the usual time of a step."""
     if progress.last_commit_at is None:

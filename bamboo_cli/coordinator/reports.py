@@ -57,9 +57,7 @@ def model_written(board: Board, worker_id: WorkerId, message: ModelWritten) -> N
     run = board.active_run
     if run is None or run.state is not RunState.FINISHING or worker_id != run.model_writer:
         return
-    last = run.spec.training.num_steps - 1
-    if board.progress is not None and board.progress.committed_step < last:
-        progress.count(board, last, None)  # nobody lived to tell
+    progress.count_all(board)
     board.run = replace(
         run, model_url=message.url, num_parameters=message.num_parameters, weights_sha256=message.weights_sha256
     )

@@ -86,6 +86,7 @@ class MachineWorld:
         self.marked: dict[int, set[int]] = {}
         self.steps: dict[int, float] = {}
         self.story: list[str] = []
+        self.save_fails: Callable[[int, int], bool] = lambda step, layer: False
         spec = RunSpec(
             training=self.world.spec,
             num_pipelines=num_pipelines,
@@ -262,6 +263,10 @@ class MachineWorld:
 
     def _saver(self, worker_id: WorkerId) -> Callable[[int, int], None]:
         def saved(step: int, layer: int) -> None:
+            if self.save_fails(step, layer):
+                failed = control.CheckpointFailed(checkpoint_step=step, layer=layer, detail="no space")
+                self._worker_says(worker_id, failed)
+                return
             self._worker_says(
                 worker_id,
                 control.LayerSaved(

@@ -7,7 +7,7 @@ import pytest
 from bamboo_trainer.plan import Mode, WorkerId
 from bamboo_trainer.schedule import Action
 
-from bamboo_cli.coordinator.states import RunState
+from bamboo_cli.coordinator.states import RunReason, RunState
 from tests.trainer.machine_world import MachineWorld
 
 Striker = Callable[[WorkerId, Action], bool]
@@ -134,3 +134,36 @@ def test_a_noticed_node_leaves_at_a_boundary_and_no_step_runs_twice(boundary: in
     progress = world.machine.board.progress
     assert progress is not None
     assert (progress.steps_rerun, progress.failovers, progress.restores) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("num_failures", [1, 3, 6])
+def test_the_last_checkpoint_is_saved_again_while_the_nodes_hold_the_weights(num_failures: int) -> None:
+    """Given a layer that cannot be written ``num_failures`` times, then the run still ends with the same weights."""
+    reference = undisturbed(num_pipelines=2, num_stages=2)
+    world = MachineWorld(num_pipelines=2, num_stages=2)
+    failures = iter(range(num_failures))
+    last = world.world.spec.num_steps - 1
+    world.save_fails = lambda step, layer: (step, layer) == (last, 1) and next(failures, None) is not None
+
+    world.run()
+
+    check(world, reference)
+    assert next(failures, None) is None
+    assert world.machine.board.progress is not None
+    assert world.machine.board.progress.reconfigurations == world.machine.board.progress.failovers == 0
+
+
+def test_a_last_checkpoint_that_can_never_be_written_fails_the_run_with_all_its_steps() -> None:
+    world = MachineWorld(num_pipelines=1, num_stages=3)
+    last = world.world.spec.num_steps - 1
+    world.save_fails = lambda step, layer: step == last
+    began = world.now
+
+    world.run()
+
+    run, progress = world.machine.board.run, world.machine.board.progress
+    assert run is not None and progress is not None
+    assert (run.state, run.reason) == (RunState.FAILED, RunReason.CHECKPOINT_UNWRITABLE)
+    assert run.detail == "the last checkpoint could not be written in 7 tries: no space"
+    assert progress.committed_step == last
+    assert 60.0 < world.now - began < 90.0

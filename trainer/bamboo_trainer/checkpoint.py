@@ -66,8 +66,7 @@ def _failure(spec: TrainingSpec, step: int, snapshot: Snapshot, error: Exception
     return CheckpointFailed(
         checkpoint_step=step,
         layer=snapshot.layer,
-        detail=f"cannot write {layer_url(spec.checkpoint_url, step, snapshot.layer)}: {error}; "
-        "training goes on, older checkpoints are untouched",
+        detail=f"cannot write {layer_url(spec.checkpoint_url, step, snapshot.layer)}: {error}",
     )
 
 

@@ -308,7 +308,7 @@ class LayerSaved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointFailed:
-    """Training goes on; the older checkpoints stay."""
+    """Training goes on; the older checkpoints stay. That of the last step is tried again."""
 
     kind: Literal["checkpoint_failed"] = "checkpoint_failed"
     checkpoint_step: int

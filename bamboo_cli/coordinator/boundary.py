@@ -223,13 +223,16 @@ def plan_next(board: Board) -> None:
     assert board.run is not None
     continues = run.base_generation if run.plan is not None and lost_steps <= 0 else 0
     plan = replace(_make_plan(board, board.run, base, told), continues=continues)
-    restored = not is_first and base >= 0 and any(fetch.source is None for fetch in plan.fetches)
+    reads = not is_first and (lost_steps > 0 or (base >= 0 and any(x.source is None for x in plan.fetches)))
+    earlier = board.run.restoring  # a restore that was cut short is part of this one
+    restoring = max(0, lost_steps) + (earlier or 0) if reads or earlier is not None else None
     before = board.live_members()
     run = replace(
         board.run,
         plan=plan,
         base_generation=plan.generation,
         settled=False,
+        restoring=restoring,
         adopted=(),
         complete=(),
         pause=None,
@@ -239,7 +242,7 @@ def plan_next(board: Board) -> None:
     )
     put_in_force(board, run, extra=before)
     board.move_run(RunState.ADOPTING)
-    _tell_plan(board, plan, is_first, restored or lost_steps > 0, max(0, lost_steps))
+    _tell_plan(board, plan, is_first)
 
 
 def _make_plan(board: Board, run: Run, base: int, told: StepSummary | None) -> Plan:
@@ -257,21 +260,33 @@ def _make_plan(board: Board, run: Run, base: int, told: StepSummary | None) -> P
     )
 
 
-def _tell_plan(board: Board, plan: Plan, is_first: bool, restored: bool, lost_steps: int) -> None:
-    assert board.progress is not None
+def _tell_plan(board: Board, plan: Plan, is_first: bool) -> None:
+    assert board.run is not None and board.progress is not None
     generation, first_step = plan.generation, plan.first_step
     text = f"plan {generation} from step {first_step}: {plan.reason}"
     if is_first:
         board.tell(StoryKind.RUN, text, generation=generation, step=first_step)
         return
-    if restored:
-        board.progress = replace(board.progress, restores=board.progress.restores + 1)
-        source = "the seed" if plan.checkpoint_step is None else f"the checkpoint of step {plan.checkpoint_step}"
-        text = f"restored from {source}, {_steps(lost_steps)} run again; {text}"
-    else:
-        board.progress = replace(board.progress, reconfigurations=board.progress.reconfigurations + 1)
-    kind = StoryKind.RESTORE if restored else StoryKind.RECONFIGURATION
-    board.tell(kind, text, generation=generation, step=first_step, steps_rerun=lost_steps)
+    if board.run.restoring is not None:
+        board.tell(StoryKind.RUN, f"back to {_source(plan)}; {text}", generation=generation, step=first_step)
+        return
+    board.progress = replace(board.progress, reconfigurations=board.progress.reconfigurations + 1)
+    board.tell(StoryKind.RECONFIGURATION, text, generation=generation, step=first_step)
+
+
+def restored(board: Board) -> None:
+    """All members have read their layers: only now is it sure that the checkpoint was good."""
+    run, known = board.run, board.progress
+    assert run is not None and run.plan is not None and known is not None and run.restoring is not None
+    board.run = replace(run, restoring=None)
+    board.progress = replace(known, restores=known.restores + 1)
+    text = f"restored from {_source(run.plan)}, {_steps(run.restoring)} run again"
+    generation, step = run.plan.generation, run.plan.first_step
+    board.tell(StoryKind.RESTORE, text, generation=generation, step=step, steps_rerun=run.restoring)
+
+
+def _source(plan: Plan) -> str:
+    return "the seed" if plan.checkpoint_step is None else f"the checkpoint of step {plan.checkpoint_step}"
 
 
 def _steps(count: int) -> str:

@@ -165,6 +165,8 @@ class Run:
     """Of the boundary plan that ``plan`` is or descends from."""
     settled: bool = False
     """That boundary plan was adopted by all: every member holds its layers."""
+    restoring: int | None = None
+    """Steps that are run again since that plan goes back to a checkpoint (or the seed); until all have read it."""
     adopted: tuple[WorkerId, ...] = ()
     complete: tuple[WorkerId, ...] = ()
     """Who said ``RunComplete``."""

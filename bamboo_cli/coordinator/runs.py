@@ -100,6 +100,8 @@ def _adopting(board: Board, run: Run) -> None:
     live = board.live_members()
     if run.settled or (live and all(worker_id in run.adopted for worker_id in live)):
         board.run = replace(run, settled=True)
+        if run.restoring is not None:
+            boundary.restored(board)
         board.move_run(RunState.RUNNING)
     elif lost := plans.lost_members(board):
         plans.halt(board, f"lost {', '.join(lost)} before all had adopted plan {run.plan.generation}")

@@ -103,10 +103,10 @@ def _refuse_ready_made(recipe: Recipe) -> None:
 
 def _send_through(spec: TrainingSpec, recipe: Recipe) -> None:
     """Raises RecipeError."""
+    from bamboo_trainer.batch import load_batch
     from bamboo_trainer.layout import build_on_meta
-    from bamboo_trainer.profile import first_batch
 
-    value, targets = first_batch(spec, recipe)
+    value, targets = load_batch(spec, recipe, 0, 0)
     value, targets = _on_meta(value), _on_meta(targets)
     for index, layer in enumerate(recipe.layers):
         value = _output(recipe, index, build_on_meta(layer).train(), value, targets)

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bamboo_trainer.batch import describe, load_batch
 from bamboo_trainer.control import LayerCost, TrainingSpec
-from bamboo_trainer.data import sample_ids
 from bamboo_trainer.layout import build
 from bamboo_trainer.recipe import LayerFactory, Recipe, RecipeError
 from bamboo_trainer.stage import Activation, StageGraph
@@ -29,7 +29,7 @@ def measure_layers(spec: TrainingSpec, recipe: Recipe) -> tuple[LayerCost, ...]:
     Layers whose factories are equal ``functools.partial`` objects and whose inputs have equal shapes are measured once.
     """
     torch.set_num_threads(spec.num_threads)
-    value, targets = first_batch(spec, recipe)
+    value, targets = load_batch(spec, recipe, 0, 0)
     costs: list[LayerCost] = []
     measured: dict[tuple[object, ...], tuple[LayerCost, Activation]] = {}
     for index, layer in enumerate(recipe.layers):
@@ -39,23 +39,6 @@ def measure_layers(spec: TrainingSpec, recipe: Recipe) -> tuple[LayerCost, ...]:
         cost, value = measured[key]
         costs.append(replace(cost, name=layer.name))
     return tuple(costs)
-
-
-def first_batch(spec: TrainingSpec, recipe: Recipe) -> tuple[Activation, Any]:
-    """Inputs and targets of microbatch 0 of step 0. Raises RecipeError."""
-    ids = sample_ids(
-        seed=spec.seed,
-        step=0,
-        microbatch=0,
-        num_microbatches=spec.num_microbatches,
-        microbatch_size=spec.microbatch_size,
-        num_samples=len(recipe.dataset),
-    )
-    try:
-        inputs, targets = recipe.dataset.batch(ids)
-    except Exception as error:
-        raise RecipeError(f"data set: batch() raised {type(error).__name__}: {error}") from error
-    return inputs, targets
 
 
 def forward_layer(recipe: Recipe, index: int, module: nn.Module, value: Activation, targets: Any) -> StageGraph:
@@ -86,15 +69,6 @@ def forward_layer(recipe: Recipe, index: int, module: nn.Module, value: Activati
     if index == len(recipe.layers) - 1:
         _add_loss(recipe, graph, targets)
     return graph
-
-
-def describe(value: Any) -> str:
-    """Shapes and dtypes, for people and for comparisons."""
-    if isinstance(value, Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
-    if isinstance(value, (tuple, list)):
-        return f"({', '.join(describe(part) for part in value)})"
-    return type(value).__name__
 
 
 def _add_loss(recipe: Recipe, graph: StageGraph, targets: Any) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bamboo_trainer.batch import load_batch
 from bamboo_trainer.checkpoint import CheckpointWriter, Snapshot, digest_tensors, read_layer
 from bamboo_trainer.compute import Unit
 from bamboo_trainer.control import CheckpointFailed, LayerSaved, TrainingSpec
-from bamboo_trainer.data import sample_ids
 from bamboo_trainer.held_layer import HeldLayer, LayerState
 from bamboo_trainer.layout import build, lay_out
 from bamboo_trainer.manifest import CheckpointError, Manifest, read_manifest
@@ -128,21 +128,8 @@ class TorchCompute:
 
     def _batch(self, microbatch: int) -> tuple[Activation, Any]:
         if microbatch not in self._batches:
-            ids = sample_ids(
-                seed=self._spec.seed,
-                step=self._step,
-                microbatch=microbatch,
-                num_microbatches=self._spec.num_microbatches,
-                microbatch_size=self._spec.microbatch_size,
-                num_samples=len(self._recipe.dataset),
-            )
             self._seed("batch", microbatch)
-            try:
-                self._batches[microbatch] = self._recipe.dataset.batch(ids)
-            except (Exception, SystemExit) as error:
-                raise RecipeError(
-                    f"data set: batch() of samples {ids[:4]}… raised {type(error).__name__}: {error}"
-                ) from error
+            self._batches[microbatch] = load_batch(self._spec, self._recipe, self._step, microbatch)
         return self._batches[microbatch]
 
     def _seed(self, purpose: str, *numbers: int) -> None:

@@ -162,6 +162,11 @@ def seconds(amount: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def plural(count: int, thing: str) -> str:
+    """``1 node``, ``2 nodes``"""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
 def clock(at: float) -> str:
     """Local time of day."""
     return datetime.fromtimestamp(at, tz=UTC).astimezone().strftime("%H:%M:%S")

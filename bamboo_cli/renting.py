@@ -18,7 +18,9 @@ def rent(job: JobConfig, job_text: str, cluster: str | None, *, yes: bool, new: 
     is_up = _is_up(name, new=new)
     if not is_up:
         price = preview(job).spot_usd_per_hour
-        output.confirm(f"Rent {job.num_nodes} nodes on {job.cloud} for {output.usd(price)} an hour?", yes=yes)
+        output.confirm(
+            f"Rent {output.plural(job.num_nodes, 'node')} on {job.cloud} for {output.usd(price)} an hour?", yes=yes
+        )
         check_recipe(job)
         is_up = _is_up(name, new=new)  # another command may have been faster meanwhile
     cluster_dir = clusters.open_or_create(job, job_text, cluster)

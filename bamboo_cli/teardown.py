@@ -87,7 +87,7 @@ def _sweep(provider: Provider, cluster_id: str) -> str:
             ended |= {instance.instance_id for instance in alive}
             provider.terminate(tuple(instance.instance_id for instance in alive))
             time.sleep(POLL_S)
-    return f"{len(ended)} instances ended"
+    return f"{output.plural(len(ended), 'instance')} ended"
 
 
 def _end_coordinator(cluster_dir: Path) -> None:

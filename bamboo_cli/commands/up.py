@@ -30,5 +30,5 @@ def command(
     if json:
         output.json_result(status)
         return
-    output.line(f"cluster {status.name} is up with {status.wanted_nodes} nodes")
+    output.line(f"cluster {status.name} is up with {output.plural(status.wanted_nodes, 'node')}")
     output.note(f"Train with `bamboo train {job}`; give everything back with `bamboo down --cluster {status.name}`.")

@@ -81,4 +81,8 @@ def finish_those_done(board: Board) -> None:
                     board.finish(opened.request_id, True, f"{node_id} has ended")
             case CloseCluster():
                 if board.cluster.closed:
-                    board.finish(opened.request_id, True, f"{len(board.nodes)} nodes have ended")
+                    board.finish(
+                        opened.request_id,
+                        True,
+                        "1 node has ended" if len(board.nodes) == 1 else f"{len(board.nodes)} nodes have ended",
+                    )

@@ -101,11 +101,11 @@ def newest_checkpoint(step: int | None) -> str:
 
 def counts(run: "RunStatus") -> list[str]:
     return [
-        _plural(run.preemptions, "preemption"),
-        _plural(run.failovers, "failover"),
-        _plural(run.reconfigurations, "reconfiguration"),
-        _plural(run.restores, "restore"),
-        f"{_plural(run.steps_rerun, 'step')} run again",
+        output.plural(run.preemptions, "preemption"),
+        output.plural(run.failovers, "failover"),
+        output.plural(run.reconfigurations, "reconfiguration"),
+        output.plural(run.restores, "restore"),
+        f"{output.plural(run.steps_rerun, 'step')} run again",
     ]
 
 
@@ -128,8 +128,16 @@ def _headline(cluster: "ClusterStatus", now: float) -> list[str]:
         who = "no coordinator is running"
     lines = [f"cluster {cluster.name} ({cluster.cluster_id}, {cluster.cloud}): {cluster.state} · {who}"]
     if not coordinator.alive and cluster.state != "closed":
-        lines.append("Training goes on without it until a node is lost. `bamboo up` starts it again.")
+        lines.append(f"{_without_coordinator(cluster)} `bamboo up` starts it again.")
     return lines
+
+
+def _without_coordinator(cluster: "ClusterStatus") -> str:
+    if cluster.run is not None and cluster.run.ended_at is None:
+        return "Training goes on without it until a node is lost."
+    if any(node.state != "intended" for node in present(cluster)):
+        return "The nodes stay rented without it, until `bamboo down`."
+    return "Nothing was rented as far as is known; `bamboo down` makes sure."
 
 
 def _money(cluster: "ClusterStatus") -> str:
@@ -158,7 +166,3 @@ def _stages(stages: Iterable[tuple[int, int]], plan: Plan | None) -> str:
     """``1``; with several pipelines ``0/1`` (pipeline/stage)."""
     several = plan is not None and plan.num_pipelines > 1
     return ", ".join(f"{pipeline}/{stage}" if several else str(stage) for pipeline, stage in stages)
-
-
-def _plural(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

@@ -24,8 +24,9 @@ def _lines(run: RunSummary) -> list[tuple[str, str]]:
     lines.append(
         (
             "survived",
-            f"{run.preemptions} preemptions by {run.failovers} failovers, {run.reconfigurations} reconfigurations, "
-            f"{run.restores} restores; {run.steps_rerun} steps run again; paused {output.seconds(run.pause_s)} in all",
+            f"{output.plural(run.preemptions, 'preemption')} by {output.plural(run.failovers, 'failover')}, "
+            f"{output.plural(run.reconfigurations, 'reconfiguration')}, {output.plural(run.restores, 'restore')}; "
+            f"{output.plural(run.steps_rerun, 'step')} run again; paused {output.seconds(run.pause_s)} in all",
         )
     )
     saved = f", {1 - run.cost_usd / run.on_demand_usd:.0%} saved" if run.on_demand_usd else ""

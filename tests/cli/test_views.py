@@ -47,11 +47,15 @@ def test_status_shows_nodes_stages_step_loss_preemptions_and_money() -> None:
 
 
 def test_status_with_the_coordinator_dead_says_what_to_do() -> None:
-    text = drawn(cluster_view.status(example.cluster(alive=False), example.NOW))
+    training = drawn(cluster_view.status(example.cluster(alive=False, nodes=NODES, of=example.run()), example.NOW))
+    idle = drawn(cluster_view.status(example.cluster(alive=False, nodes=NODES), example.NOW))
+    empty = drawn(cluster_view.status(example.cluster(alive=False), example.NOW))
 
-    assert "no coordinator is running" in text
-    assert "`bamboo up` starts it again" in text
-    assert "no node is there" in text
+    assert all("no coordinator is running" in text for text in (training, idle, empty))
+    assert "Training goes on without it until a node is lost. `bamboo up` starts it again." in training
+    assert "The nodes stay rented without it, until `bamboo down`. `bamboo up` starts it again." in idle
+    assert "Nothing was rented as far as is known; `bamboo down` makes sure. `bamboo up` starts it again." in empty
+    assert "no node is there" in empty
 
 
 def test_a_run_that_waits_says_for_how_many_nodes_and_what_is_done_about_it() -> None:

@@ -394,3 +394,9 @@ def test_when_nobody_is_left_to_write_the_model_the_run_ends_and_does_not_wait_f
 def checkpoints_of(world: World) -> tuple[int, ...]:
     assert world.machine.board.checkpoints is not None
     return world.machine.board.checkpoints.complete
+
+
+@pytest.mark.parametrize(("count", "text"), [(1, "1 node has ended"), (2, "2 nodes have ended")])
+def test_closing_says_how_many_nodes_have_ended(count: int, text: str) -> None:
+    world = play(f"cluster nodes={count}", "close")
+    assert (world.answers[1].ok, world.answers[1].text) == (True, text)

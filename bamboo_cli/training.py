@@ -82,6 +82,28 @@ class CoordinatorKeeper:
             output.note("the coordinator had died; it was started again")
 
 
+def run_to_join(path: Path, job: "JobConfig") -> str | None:
+    """The id of the run that goes on there, when it is of this very job and recipe; None when none goes on.
+
+    Raises StateError when it is of another job.
+    """
+    from bamboo_cli import jobs
+    from bamboo_cli.coordinator.reader import read_active_spec
+    from bamboo_cli.recipe_file import recipe_digest
+
+    spec = read_active_spec(path)
+    if spec is None:
+        return None
+    if jobs.run_spec(job, spec.run_id, spec.training.checkpoint_url, recipe_digest(job.recipe)) != spec:
+        name = path.parent.name
+        raise StateError(
+            f"run {spec.run_id} of another job, of other settings or of another recipe goes on in cluster {name}",
+            next_step=f"Look on with `bamboo status --watch --cluster {name}`; "
+            f"stop it and give everything back with `bamboo down --cluster {name}`.",
+        )
+    return spec.run_id
+
+
 def start_run(path: Path, job: "JobConfig", job_text: str) -> str:
     """The id of a new run on the cluster of ``path``. Raises RefusedError (another run is on), StateError."""
     from bamboo_cli.coordinator.store import RequestKind
@@ -147,6 +169,14 @@ def summary_of(path: Path, run_id: str) -> RunSummary:
         checkpoint_url=str(run.spec["checkpoint_url"]),
         model_url=run.model_url,
     )
+
+
+def tell_what_stays(path: Path) -> None:
+    """Nodes outlive their run, unless somebody takes the cluster down. Raises StateError."""
+    from bamboo_cli.coordinator.store import ClusterState
+
+    if clusters.read_state(path) is ClusterState.UP:
+        output.note("The nodes are still rented, for another run or until `bamboo down`.")
 
 
 def check_done(summary: RunSummary, path: Path) -> None:

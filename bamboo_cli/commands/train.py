@@ -11,8 +11,8 @@ def command(
 ) -> None:
     """Train on a cluster that is up, and look on.
 
-    Ctrl-C detaches: the run goes on, and `bamboo status --watch` shows it again. Where standard output is no terminal
-    there is one line a step.
+    Ctrl-C detaches: the run goes on, and the same command again looks on again, as does `bamboo status --watch`. Where
+    standard output is no terminal there is one line a step.
 
     \b
     Example:
@@ -25,12 +25,16 @@ def command(
 
     loaded = load_job(job, settings or ())
     path = clusters.state_file(cluster or loaded.name)
-    check_recipe(loaded)
-    run_id = training.start_run(path, loaded, read_text(job))
+    run_id = training.run_to_join(path, loaded)
+    if run_id is None:
+        check_recipe(loaded)
+        run_id = training.start_run(path, loaded, read_text(job))
+    else:
+        output.note(f"run {run_id} of this job goes on already; looking on")
     found = training.look_on(path, run_id)
     if json:
         output.json_line(found)
     else:
         output.result(view(found))
-    output.note("The nodes are still rented, for another run or until `bamboo down`.")
+    training.tell_what_stays(path)
     training.check_done(found, path)

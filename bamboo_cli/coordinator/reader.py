@@ -18,6 +18,7 @@ from bamboo_cli.coordinator import schema
 from bamboo_cli.coordinator.entities import Checkpoints, Cluster, Node, Progress, Run, decode_row
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.lock import is_locked
+from bamboo_cli.coordinator.settings import RunSpec
 from bamboo_cli.coordinator.states import ENDED
 from bamboo_cli.coordinator.status import (
     ClusterStatus,
@@ -84,6 +85,13 @@ def read_runs(path: Path) -> tuple[RunStatus, ...]:
     with _connection(path) as connection:
         known = _entities(connection)
         return tuple(_run(connection, known, run) for run in known.runs)
+
+
+def read_active_spec(path: Path) -> RunSpec | None:
+    """What the run that goes on was asked to be; None when none does."""
+    with _connection(path) as connection:
+        runs = _entities(connection).runs
+        return runs[-1].spec if runs and runs[-1].state not in ENDED else None
 
 
 def read_plans(path: Path, run_id: str | None = None) -> tuple[Plan, ...]:

@@ -31,7 +31,9 @@ def _start_run(board: Board, request_id: int, request: StartRun) -> None:
     if board.cluster.closing:
         board.finish(request_id, False, "the cluster is being closed")
     elif run is not None:
-        board.finish(request_id, False, f"run {run.run_id} is {run.state}; stop it first")
+        board.finish(
+            request_id, False, f"run {run.run_id} is {run.state} and there is one at a time; end it with `bamboo down`"
+        )
     elif board.run is not None and board.run.run_id == request.spec.run_id:
         board.finish(request_id, False, f"there was a run {request.spec.run_id} already")
     else:

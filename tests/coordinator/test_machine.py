@@ -295,7 +295,7 @@ def test_closing_while_a_create_call_is_out_leaves_nothing_behind() -> None:
 def test_a_second_run_is_refused_while_one_goes_on() -> None:
     world = play("cluster nodes=2", "train steps=4 stages=2", "steps 1", "train run=r2 steps=4 stages=2")
     assert not world.answers[2].ok
-    assert world.answers[2].text == "run r1 is running; stop it first"
+    assert world.answers[2].text == "run r1 is running and there is one at a time; end it with `bamboo down`"
 
 
 def test_a_run_can_be_stopped_before_it_has_begun() -> None:

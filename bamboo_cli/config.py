@@ -4,7 +4,6 @@
 """
 
 import re
-from collections import Counter
 from typing import Annotated, Any, Literal, Self
 
 from bamboo_trainer.plan import Mode
@@ -95,7 +94,8 @@ class DrillConfig(_Section):
     action: str | None = Field(
         None,
         description="Where in the step: `1F0`, `1B2`, `1FRC0` (stage, kind, microbatch), or `REDUCE`, `COMMIT`, "
-        "`OPTIMIZER`, `CHECKPOINT`, `TAKEOVER`.",
+        "`OPTIMIZER`, `CHECKPOINT`, `TAKEOVER`. Microbatches are counted over all pipelines: of 8 in 2 pipelines, the "
+        "second has 4 to 7.",
     )
     how: Literal["kill", "freeze", "freeze_node", "cut"] = Field(
         "kill",
@@ -178,87 +178,3 @@ class JobConfig(_Section):
     @property
     def num_nodes(self) -> int:
         return self.pipelines * self.stages if self.nodes is None else self.nodes
-
-
-def cross_checks(job: JobConfig) -> list[tuple[tuple[str | int, ...], str]]:
-    """What single fields cannot know: (key, what is wrong and what to do), in the order of the file."""
-    return [*_check_sizes(job), *_check_redundancy(job), *_check_zones(job), *_check_drill(job)]
-
-
-def _check_sizes(job: JobConfig) -> list[tuple[tuple[str | int, ...], str]]:
-    found: list[tuple[tuple[str | int, ...], str]] = []
-    if job.global_batch_size % job.microbatch_size:
-        below = job.global_batch_size // job.microbatch_size * job.microbatch_size
-        nearest = f"{below} or {below + job.microbatch_size}" if below else f"{job.microbatch_size}"
-        found.append(
-            (
-                ("global_batch_size",),
-                f"{job.global_batch_size} samples cannot be cut into microbatches of {job.microbatch_size}; "
-                f"take {nearest}, or another microbatch_size",
-            )
-        )
-    elif job.num_microbatches < job.pipelines:
-        found.append(
-            (
-                ("pipelines",),
-                f"{job.num_microbatches} microbatches a step cannot feed {job.pipelines} pipelines; "
-                f"take at most {job.num_microbatches} pipelines, or a smaller microbatch_size",
-            )
-        )
-    if job.num_nodes < job.pipelines * job.stages:
-        found.append(
-            (
-                ("nodes",),
-                f"{job.num_nodes} nodes cannot host {job.pipelines} pipelines of {job.stages} stages; "
-                f"take {job.pipelines * job.stages} or more, or leave the key out",
-            )
-        )
-    if job.min_nodes > job.num_nodes:
-        found.append((("min_nodes",), f"{job.min_nodes} is more than the {job.num_nodes} nodes of the job"))
-    return found
-
-
-def _check_redundancy(job: JobConfig) -> list[tuple[tuple[str | int, ...], str]]:
-    if job.redundancy is Mode.REROUTE and job.pipelines < 2:
-        return [(("redundancy",), "`reroute` takes over from another pipeline: take 2 or more pipelines")]
-    if job.redundancy_level > 1 and not job.redundancy.has_shadows:
-        return [(("redundancy_level",), f"there are no shadows with `redundancy: {job.redundancy}`")]
-    if job.redundancy_level > 1 and job.stages <= job.redundancy_level:
-        return [
-            (
-                ("redundancy_level",),
-                f"a stage can have {job.stages - 1} shadows in a pipeline of {job.stages} stages; "
-                f"take {job.redundancy_level + 1} or more stages, or a lower level",
-            )
-        ]
-    return []
-
-
-def _check_zones(job: JobConfig) -> list[tuple[tuple[str | int, ...], str]]:
-    twice = [name for name, count in Counter(zone.name for zone in job.local.zones).items() if count > 1]
-    if twice:
-        return [(("local", "zones"), f"zone {twice[0]} is there twice; give every zone a name of its own")]
-    capacity = sum(zone.capacity for zone in job.local.zones)
-    if capacity < job.num_nodes:
-        return [(("local", "zones"), f"room for {capacity} instances, but the job wants {job.num_nodes} nodes")]
-    return []
-
-
-def _check_drill(job: JobConfig) -> list[tuple[tuple[str | int, ...], str]]:
-    found: list[tuple[tuple[str | int, ...], str]] = []
-    for index, entry in enumerate(job.drill):
-        at = ("drill", index)
-        if entry.step >= job.steps:
-            found.append(((*at, "step"), f"step {entry.step} never comes: the job's steps are 0 to {job.steps - 1}"))
-        if entry.stage is not None and entry.stage >= job.stages:
-            found.append(((*at, "stage"), f"there are only the stages 0 to {job.stages - 1}"))
-        if entry.pipeline >= job.pipelines:
-            found.append(((*at, "pipeline"), f"there are only the pipelines 0 to {job.pipelines - 1}"))
-        action = ACTION_PATTERN.match(entry.action) if entry.action else None
-        if action and int(action["stage"]) >= job.stages:
-            found.append(((*at, "action"), f"{entry.action}: there are only the stages 0 to {job.stages - 1}"))
-        if action and int(action["microbatch"]) >= job.num_microbatches:
-            found.append(
-                ((*at, "action"), f"{entry.action}: there are only the microbatches 0 to {job.num_microbatches - 1}")
-            )
-    return found

@@ -14,7 +14,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from bamboo_cli.config import JobConfig, cross_checks
+from bamboo_cli.config import JobConfig
+from bamboo_cli.cross_checks import cross_checks
 from bamboo_cli.errors import JobFileError, UsageError
 from bamboo_cli.job_mistakes import Key, leaf_keys, mistakes_in, spell
 

@@ -115,6 +115,38 @@ def test_a_recipe_file_is_found_beside_the_job_file(tmp_path: Path) -> None:
             "drill:\n  - {step: 1, stage: 0, action: 1B4}",
             "job.yaml:6: drill[0].action: 1B4: there are only the microbatches 0 to 3",
         ),
+        (
+            "pipelines: 2\ndrill:\n  - {step: 1, stage: 1, pipeline: 1, action: 1B1}",
+            "job.yaml:7: drill[0].action: 1B1: pipeline 1 never has microbatch 1; it has 2 to 3, "
+            "since they are counted over all pipelines",
+        ),
+        (
+            "redundancy: mirror\ndrill:\n  - {step: 1, stage: 0, action: 1F0}",
+            "job.yaml:7: drill[0].action: 1F0: the host of stage 0 never runs stage 1 with `redundancy: mirror`; "
+            "take `stage: 1`",
+        ),
+        (
+            "redundancy: lazy\ndrill:\n  - {step: 1, stage: 0, action: 1FRC0}",
+            "job.yaml:7: drill[0].action: 1FRC0: nobody computes FRC with `redundancy: lazy` and `stages: 2`",
+        ),
+        (
+            "drill:\n  - {step: 1, stage: 0, action: 0FRC0}",
+            "job.yaml:6: drill[0].action: 0FRC0: the host of a stage never computes its FRC, its shadow does; "
+            "take `stage: 1`",
+        ),
+        (
+            "redundancy: 'off'\ndrill:\n  - {step: 1, stage: 0, action: TAKEOVER}",
+            "job.yaml:7: drill[0].action: TAKEOVER: nobody takes a stage over with `redundancy: off`",
+        ),
+        (
+            "checkpoint: {every: 4}\ndrill:\n  - {step: 4, stage: 0, action: CHECKPOINT}",
+            "job.yaml:7: drill[0].action: CHECKPOINT: step 4 is not saved with `checkpoint.every: 4`; "
+            "the next that is saved is step 7",
+        ),
+        (
+            "local: {replace: false}\ndrill:\n  - {step: 1, node: n3}",
+            "job.yaml:7: drill[0].node: there are only the nodes n1 to n2, since none is replaced (`local.replace`)",
+        ),
         ("drill:\n  - {step: 1, stage: 2}", "job.yaml:6: drill[0].stage: there are only the stages 0 to 1"),
         (
             "drill:\n  - {step: 1, stage: 0, how: freeze}",
@@ -201,3 +233,30 @@ def test_rubbish_is_refused_and_no_bug(tmp_path: Path, added: str, told: str) ->
 def test_a_cluster_cannot_be_named_out_of_its_folder(name: str) -> None:
     with pytest.raises(UsageError, match="cannot be the name of a cluster"):
         cluster_dir(name)
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        "drill:\n  - {step: 1, node: n3}",
+        "drill:\n  - {step: 1, stage: 0, action: 1F0}",
+        "drill:\n  - {step: 1, stage: 0, action: 1FRC3}",
+        "checkpoint: {every: 4}\ndrill:\n  - {step: 9, stage: 0, action: CHECKPOINT}",
+        "pipelines: 2\ndrill:\n  - {step: 1, stage: 0, action: 0F3}",
+        "pipelines: 2\ndrill:\n  - {step: 1, node: n1, action: 0F3}",
+        "pipelines: 2\nredundancy: reroute\ndrill:\n  - {step: 1, stage: 0, action: TAKEOVER}",
+    ],
+    ids=[
+        "a later node",
+        "after a takeover",
+        "by the shadow",
+        "the last step",
+        "of fewer pipelines",
+        "any pipeline",
+        "rerouted",
+    ],
+)
+def test_a_drill_that_an_earlier_loss_could_make_possible_is_taken(tmp_path: Path, added: str) -> None:
+    (tmp_path / "job.yaml").write_text(MINIMAL + added + "\n")
+
+    assert len(load_job(tmp_path / "job.yaml").drill) == 1

@@ -38,6 +38,8 @@ def _kills(chosen: random.Random) -> list[dict[str, Any]]:
     for _ in range(chosen.randrange(1, 6)):
         stage = chosen.randrange(NUM_STAGES)
         compute = f"{stage}{chosen.choice('FB')}{chosen.randrange(NUM_MICROBATCHES)}"
-        kills.append({"step": step, "stage": stage, "action": chosen.choice((compute, compute, *PLACES))})
+        is_saved = (step + 1) % JOB["checkpoint"]["every"] == 0
+        places = [place for place in PLACES if place != "CHECKPOINT" or is_saved]
+        kills.append({"step": step, "stage": stage, "action": chosen.choice((compute, compute, *places))})
         step += chosen.choice(GAP)
     return kills

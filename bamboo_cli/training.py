@@ -48,6 +48,8 @@ class RunSummary:
     checkpoint_step: int | None
     checkpoint_url: str
     model_url: str | None
+    drills_missed: tuple[str, ...] = ()
+    """Losses on purpose that never came about."""
 
     @property
     def done(self) -> bool:
@@ -142,6 +144,7 @@ def summary_of(path: Path, run_id: str) -> RunSummary:
     from bamboo_cli.bills import read_run_bill
     from bamboo_cli.coordinator.reader import read_runs
     from bamboo_cli.costs.ledger import usd
+    from bamboo_cli.drills import read_missed
 
     run = next(run for run in read_runs(path) if run.run_id == run_id)
 
@@ -168,6 +171,7 @@ def summary_of(path: Path, run_id: str) -> RunSummary:
         checkpoint_step=run.checkpoint_step,
         checkpoint_url=str(run.spec["checkpoint_url"]),
         model_url=run.model_url,
+        drills_missed=read_missed(path, run_id),
     )
 
 

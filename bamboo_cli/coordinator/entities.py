@@ -180,6 +180,8 @@ class Run:
     """Once for each broken link of which the other end was blamed."""
     distrusted: tuple[Distrusted, ...] = ()
     drills_done: tuple[int, ...] = ()
+    drills_struck: tuple[int, ...] = ()
+    """Of those done, the ones that found somebody."""
     num_crashes: int = 0
     """Workers of the run that ended by themselves since a step beyond ``crashed_after`` was committed."""
     crashed_after: int = -1

@@ -135,6 +135,7 @@ def _drill(board: Board, run: Run, step: int) -> None:
         if node_id is None or node_id not in board.nodes or board.nodes[node_id].worker is None:
             board.tell(StoryKind.DRILL, f"the drill of step {drill.step} finds nobody to strike")
             continue
+        board.run = replace(board.run, drills_struck=(*board.run.drills_struck, index))
         how = "with notice" if drill.notice else "without notice"
         board.tell(StoryKind.DRILL, f"{node_id} is to be taken {how} after step {step}", node_id=node_id)
         board.out.append(PreemptInstance(node_id=node_id, notice=drill.notice))

@@ -94,6 +94,13 @@ def read_active_spec(path: Path) -> RunSpec | None:
         return runs[-1].spec if runs and runs[-1].state not in ENDED else None
 
 
+def read_drills(path: Path, run_id: str) -> tuple[RunSpec, tuple[int, ...]]:
+    """What the run was asked to be, and which of its drills struck. (Of its kills nobody lives to tell.)"""
+    with _connection(path) as connection:
+        run = next(run for run in _entities(connection).runs if run.run_id == run_id)
+        return run.spec, run.drills_struck
+
+
 def read_plans(path: Path, run_id: str | None = None) -> tuple[Plan, ...]:
     """Every generation, oldest first."""
     with _connection(path) as connection:

@@ -31,6 +31,7 @@ def _lines(run: RunSummary) -> list[tuple[str, str]]:
     )
     saved = f", {1 - run.cost_usd / run.on_demand_usd:.0%} saved" if run.on_demand_usd else ""
     lines.append(("cost", f"{output.usd(run.cost_usd)}; on demand {output.usd(run.on_demand_usd)}{saved}"))
+    lines += [("drill", f"never struck: {entry}") for entry in run.drills_missed]
     if run.checkpoint_step is not None:
         lines.append(("checkpoint", f"of step {run.checkpoint_step} in {run.checkpoint_url}"))
     if run.model_url:

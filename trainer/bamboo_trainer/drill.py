@@ -28,6 +28,10 @@ class Claims:
     def __init__(self, checkpoint_url: str) -> None:
         self._folder = Path(urlsplit(checkpoint_url).path) / "drill"
 
+    def taken(self) -> frozenset[int]:
+        """Indices of the kills that have struck."""
+        return frozenset(int(file.name) for file in self._folder.glob("[0-9]*"))
+
     def take(self, index: int) -> bool:
         self._folder.mkdir(parents=True, exist_ok=True)
         try:

@@ -43,7 +43,7 @@ def _what_is_wrong(batch: Any, num_samples: int) -> str:
     parts = inputs if isinstance(inputs, tuple) else (inputs,)
     if not parts or not all(isinstance(part, Tensor) for part in parts):
         return f"inputs that are {describe(inputs)}"
-    if parts[0].dim() == 0 or parts[0].shape[0] != num_samples:
+    if num_samples not in parts[0].shape:  # along whichever dimension: sequences may come time first
         return f"inputs of {num_samples} samples that are {describe(inputs)}"
     if isinstance(targets, Tensor) and targets.dim() > 0 and targets.shape[0] % num_samples:
         return f"targets of {num_samples} samples that are {describe(targets)}"

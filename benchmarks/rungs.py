@@ -69,7 +69,7 @@ CASES = (
         name="1 another pipeline takes over",
         limit=2.0,
         drill=[{"step": STEP, "stage": 1, "action": "1B1"}],
-        job={**TWO_PIPELINES, "redundancy": "reroute"},
+        job={**TWO_PIPELINES, "redundancy": "reroute", "nodes": 4},
     ),
     Case(
         name="2 refill from another pipeline",

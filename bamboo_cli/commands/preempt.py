@@ -25,6 +25,7 @@ def command(
     import time
 
     from bamboo_cli import clusters, output
+    from bamboo_cli.config import JobConfig
     from bamboo_cli.coordinator.reader import read_status
     from bamboo_cli.coordinator.store import RequestKind
     from bamboo_cli.errors import UsageError
@@ -35,7 +36,7 @@ def command(
     there = [found.node_id for found in present(status)]
     if node not in there:
         raise UsageError(f"there is no node {node}", next_step=f"There are: {', '.join(there) or 'none'}.")
-    notice_s = None if no_notice else float(status.job["local"]["notice_s"])
+    notice_s = None if no_notice else JobConfig.model_validate(status.job).local.notice_s
     how = "at once" if notice_s is None else f"in {output.seconds(notice_s)}"
     output.confirm(f"Take {node} away {how}?", yes=yes)
     clusters.ask(path, RequestKind.PREEMPT, {"node_id": node, "notice_s": notice_s}, what=f"the cloud to take {node}")

@@ -10,14 +10,12 @@ from bamboo_trainer.control import Learn, Learned
 from bamboo_trainer.plan import Fetch, Member, WorkerId
 from bamboo_trainer.reconfigure import choose_shape
 
-from bamboo_cli.coordinator import boundary, checkpoints, progress
+from bamboo_cli.coordinator import boundary, checkpoints, progress, rungs
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Handover, Lesson, Run
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.states import WorkerState
 
-DEFAULT_BYTES_PER_S = 100e6
-"""Of a link, until one has been seen: a little under a gigabit a second."""
 MIN_MEASURED_BYTES = 1 << 20
 """Fewer say more about latency than about the link."""
 RESERVE_STEPS = 2
@@ -146,13 +144,12 @@ def _seconds_left(board: Board) -> float | None:
 
 
 def _takes_s(board: Board, run: Run, fetches: tuple[Fetch, ...]) -> float:
-    assert board.progress is not None
     by_source: Counter[WorkerId] = Counter()
     for fetch in fetches:
         assert fetch.source is not None
         by_source[fetch.source] += run.costs[fetch.layer].parameter_bytes
     busiest = checkpoints.STATE_BYTES_PER_PARAMETER_BYTE * max(by_source.values(), default=0)
-    return busiest / (board.progress.link_bytes_per_s or DEFAULT_BYTES_PER_S)
+    return busiest / rungs.bytes_per_s(board)
 
 
 def _count(number: int, noun: str) -> str:

@@ -2,7 +2,18 @@
 
 from dataclasses import replace
 
-from bamboo_cli.coordinator import boundary, checkpoints, endings, handover, links, losses, plans, progress, workers
+from bamboo_cli.coordinator import (
+    boundary,
+    checkpoints,
+    endings,
+    handover,
+    links,
+    losses,
+    plans,
+    progress,
+    rungs,
+    workers,
+)
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Progress, Run
 from bamboo_cli.coordinator.events import StoryKind
@@ -110,8 +121,11 @@ def _adopting(board: Board, run: Run) -> None:
 def _running(board: Board, run: Run) -> None:
     assert run.plan is not None
     if lost := plans.lost_members(board):
-        if not plans.try_fail_over(board, lost):
-            plans.halt(board, f"lost {', '.join(lost)} and a stage with them")
+        names = ", ".join(lost)
+        if rungs.is_rerun_cheaper(board, lost):
+            plans.halt(board, f"lost {names}; the step is run again, which is cheaper than to take it over")
+        elif not plans.try_fail_over(board, lost):
+            plans.halt(board, f"lost {names} and a stage with them")
     elif _is_complete(board, run):
         board.move_run(RunState.FINISHING)
     elif idle := [w for w in run.plan.worker_ids() if not run.plan.layers_of(w)]:

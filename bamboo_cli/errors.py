@@ -11,7 +11,8 @@ BambooError                    exit code 1: failed, with a message
 │   └── InstanceGoneError        the instance is unknown to the cloud
 ├── LeftBehindError            ``down`` could not prove that nothing is left
 ├── RunFailedError             the run ended in failure
-└── NotVerifiedError           something about a run is not as its ledger says
+├── NotVerifiedError           something about a run is not as its ledger says
+└── DrillFailedError           a drill did not go as promised; its sentence says what
 """
 
 
@@ -67,4 +68,8 @@ class RunFailedError(BambooError):
 
 
 class NotVerifiedError(BambooError):
+    pass
+
+
+class DrillFailedError(BambooError):
     pass

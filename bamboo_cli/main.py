@@ -10,6 +10,7 @@ from bamboo_cli.commands import (
     cost,
     demo,
     down,
+    drill,
     events,
     init,
     logs,
@@ -61,6 +62,7 @@ def bamboo(
 
 
 for _command in (init, demo, plan, run, up, train, status, logs, events, trace, cost, verify, preempt, down):
+for _command in (init, demo, plan, drill, run, up, train, status, logs, events, trace, cost, preempt, down):
     app.command(_command.__name__.rpartition(".")[2])(_command.command)
 
 

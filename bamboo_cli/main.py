@@ -61,8 +61,7 @@ def bamboo(
     """
 
 
-for _command in (init, demo, plan, run, up, train, status, logs, events, trace, cost, verify, preempt, down):
-for _command in (init, demo, plan, drill, run, up, train, status, logs, events, trace, cost, preempt, down):
+for _command in (init, demo, plan, drill, run, up, train, status, logs, events, trace, cost, verify, preempt, down):
     app.command(_command.__name__.rpartition(".")[2])(_command.command)
 
 

@@ -70,6 +70,8 @@ class Bamboo:
     folder: Path
     python: Path = Path(sys.executable)
     environment: dict[str, str] = field(default_factory=dict)
+    cluster: str = NAME
+    """Whose state is looked at."""
     _commands: list["Command"] = field(default_factory=list)
 
     @property
@@ -127,7 +129,7 @@ class Bamboo:
 
     @property
     def cluster_dir(self) -> Path:
-        return self.home / "clusters" / NAME
+        return self.home / "clusters" / self.cluster
 
     def status(self) -> ClusterStatus:
         """Raises StateError."""

@@ -47,6 +47,8 @@ class Drill:
     cloud: str
     """That the job names; the drill was on the local one."""
     seed: int
+    num_pipelines: int
+    num_stages: int
     num_steps: int
     num_nodes: int
     verdict: Verdict
@@ -107,6 +109,10 @@ def perform(job: JobConfig, hows: Sequence[How], *, num_steps: int | None, seed:
                 output.line(f"\nA step takes {usual_s * 1e3:.0f} ms; {wanted} of them give each loss its time.")
                 longer = rehearsal_of(job, num_steps=wanted, num_losses=len(hows))
                 undisturbed, usual_s = _run_undisturbed(path, longer)
+            elif wanted < (enough := steps_for(len(hows), usual_s)):
+                output.note(
+                    f"{wanted} steps of {usual_s * 1e3:.0f} ms may be too short for each loss; {enough} are not"
+                )
             losses = _choose(job, hows, num_steps=wanted, seed=seed)
             disturbing = rehearsal_of(job, num_steps=wanted, num_losses=len(hows), losses=losses)
             disturbed = _run(path, disturbing, f"disturbed by {', '.join(hows)}")
@@ -120,6 +126,8 @@ def perform(job: JobConfig, hows: Sequence[How], *, num_steps: int | None, seed:
         cluster=first.name,
         cloud=job.cloud,
         seed=seed,
+        num_pipelines=job.pipelines,
+        num_stages=job.stages,
         num_steps=wanted,
         num_nodes=first.num_nodes,
         verdict=judge(facts),

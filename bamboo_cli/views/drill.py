@@ -22,7 +22,7 @@ def intro(job: JobConfig, rehearsed: JobConfig, hows: Sequence[How]) -> str:
     promise = promise_of(job.redundancy, num_pipelines=job.pipelines, num_stages=job.stages)
     instead = f", in place of {job.cloud}" if job.cloud != "local" else ""
     return (
-        f"A rehearsal of {job.name}: its shape ({job.pipelines} × {job.stages}, pipelines × stages), recipe and "
+        f"A rehearsal of {job.name}: its shape {job.pipelines} × {job.stages} (pipelines × stages), recipe and "
         f"protection (redundancy {job.redundancy}),\nwith {', '.join(hows)}. It runs on a cloud of processes on this "
         f"machine{instead}, and says nothing\nabout a real cloud, its network or its machines. "
         f"{rehearsed.num_nodes} nodes, one standing by for each loss.\n\n"
@@ -50,16 +50,18 @@ def _table(found: Drill) -> RenderableType:
     for column in COLUMNS:
         table.add_column(column, justify="right" if column in NUMBERS else "left", overflow="fold")
     for facts in found.facts.losses:
-        table.add_row(*(Text(cell) for cell in _cells(facts)))
+        table.add_row(*(Text(cell) for cell in _cells(facts, several=found.num_pipelines > 1)))
     return table
 
 
-def _cells(facts: LossFacts) -> Sequence[str]:
+def _cells(facts: LossFacts, *, several: bool) -> Sequence[str]:
+    """``several`` pipelines: ``0/1`` is pipeline/stage, as in `bamboo status`."""
     loss = facts.loss
+    place = f"{loss.pipeline_index}/{loss.stage_index}" if several else str(loss.stage_index)
     return (
         str(loss.step),
         loss.how if loss.action is None else f"{loss.how} at {loss.action}",
-        f"{facts.node_id or '?'}, stage {loss.pipeline_index}/{loss.stage_index}",
+        f"{facts.node_id or '?'}, stage {place}",
         facts.found or "(not shown)",
         "" if facts.found_after_s is None else output.seconds(facts.found_after_s),
         facts.rung or "",

@@ -28,7 +28,7 @@ class Noisy(torch.nn.Module):
 def recipe():
     plain = mlp.recipe()
     first, *others = plain.layers
-    return replace(plain, layers=[replace(first, build=partial(Noisy, first.build)), *others])
+    return replace(plain, layers=[first._replace(build=partial(Noisy, first.build)), *others])
 """
 
 

@@ -110,9 +110,7 @@ def perform(job: JobConfig, hows: Sequence[How], *, num_steps: int | None, seed:
                 longer = rehearsal_of(job, num_steps=wanted, num_losses=len(hows))
                 undisturbed, usual_s = _run_undisturbed(path, longer)
             elif wanted < (enough := steps_for(len(hows), usual_s)):
-                output.note(
-                    f"{wanted} steps of {usual_s * 1e3:.0f} ms may be over before a loss is; {enough} would not"
-                )
+                output.note(f"{wanted} steps of {usual_s * 1e3:.0f} ms are few for these losses; {enough} would do.")
             losses = _choose(job, hows, num_steps=wanted, seed=seed)
             disturbing = rehearsal_of(job, num_steps=wanted, num_losses=len(hows), losses=losses)
             disturbed = _run(path, disturbing, f"disturbed by {', '.join(hows)}")

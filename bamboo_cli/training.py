@@ -144,7 +144,7 @@ def summary_of(path: Path, run_id: str) -> RunSummary:
     from bamboo_cli.bills import read_run_bill
     from bamboo_cli.coordinator.reader import read_runs
     from bamboo_cli.costs.ledger import usd
-    from bamboo_cli.drills import read_missed
+    from bamboo_cli.missed_drills import read_missed
 
     run = next(run for run in read_runs(path) if run.run_id == run_id)
 

@@ -10,8 +10,8 @@ from bamboo_trainer.plan import NodeId
 from bamboo_cli import jobs
 from bamboo_cli.coordinator import events as ev
 from bamboo_cli.coordinator.settings import ClusterConfig, RunSpec
-from bamboo_cli.drills import missed
 from bamboo_cli.job_file import load_job
+from bamboo_cli.missed_drills import missed
 from tests.coordinator.small_world import World
 
 JOB = """\

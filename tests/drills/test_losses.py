@@ -5,7 +5,8 @@ from itertools import pairwise
 import pytest
 from bamboo_trainer.plan import Mode
 
-from bamboo_cli.config import JobConfig, cross_checks
+from bamboo_cli.config import JobConfig
+from bamboo_cli.cross_checks import cross_checks
 from bamboo_cli.drills.losses import DEFAULT, GAP_S, How, Loss, choose_losses, gap_of, parse_hows, steps_for
 from bamboo_cli.drills.rehearsal import rehearsal_of
 from bamboo_cli.errors import UsageError

@@ -149,8 +149,12 @@ def usd(amount: float) -> str:
     return f"${amount:.{max(4, 1 - math.floor(math.log10(abs(amount))))}f}"
 
 
+MINUTES_A_DAY = 24 * 60
+MINUTES_A_YEAR = 365 * MINUTES_A_DAY
+
+
 def seconds(amount: float) -> str:
-    """``0.8 s``, ``42 s``, ``3 min 05 s``, ``2 h 07 min``."""
+    """``0.8 s``, ``42 s``, ``3 min 05 s``, ``2 h 07 min``, ``9 days``, ``40 years``."""
     if amount < 9.95:
         return f"{amount:.1f} s"
     if amount < 59.5:
@@ -158,6 +162,10 @@ def seconds(amount: float) -> str:
     minutes, rest = divmod(round(amount), 60)
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
+    if minutes >= 2 * MINUTES_A_YEAR:
+        return f"{minutes / MINUTES_A_YEAR:,.0f} years"
+    if minutes >= 2 * MINUTES_A_DAY:
+        return f"{minutes / MINUTES_A_DAY:.0f} days"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min"
 

@@ -5,9 +5,16 @@ from dataclasses import dataclass
 from bamboo_trainer.dryrun import DryRun, Durations, dry_run, grid
 from bamboo_trainer.plan import Mode, NodeId, Plan, WorkerId
 from bamboo_trainer.reconfigure import Candidate, Wanted, plan_boundary
+from bamboo_trainer.survival import fatal_per_hour, zones_that_matter
 
 from bamboo_cli.config import JobConfig, ZoneConfig
+from bamboo_cli.coordinator.checkpoints import PRIOR_NODE_SECONDS
 from bamboo_cli.recipe_check import Model
+
+TAKE_IN_S = 5.0
+"""From a loss to the step from which a standby holds the layers (a few steps; measured: 1 to 3)."""
+BOOT_S = 60.0
+"""Until a new node's worker is ready; a few seconds on the local cloud, a minute or two on others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +47,12 @@ class Preview:
     """Of the workers' time, were all stages even and a backward twice a forward."""
     redundant_share: float | None
     """Of the redundant forwards, what fits into the bubbles (all in eager mode). None: the mode computes none."""
+    hours_between_fatal: float
+    """Until a layer loses all its holders at once, on average, at ``hazard`` and if nodes go independently."""
+    hazard: float
+    """Losses per node and hour that is reckoned with."""
+    zones_that_matter: tuple[str, ...]
+    """Whose loss at once would leave a layer without a holder."""
     spot_usd_per_hour: float
     on_demand_usd_per_hour: float
     warnings: tuple[str, ...]
@@ -50,6 +63,7 @@ def preview(job: JobConfig, model: Model | None = None) -> Preview:
     zones = _spread(job)
     plan = _plan(job, zones)
     result = dry_run(plan, Durations.even(job.stages))
+    hazard = job.local.preemptions_per_hour or 3600.0 / PRIOR_NODE_SECONDS
     placed = [_placed(index, zone, plan, result) for index, zone in enumerate(zones)]
     nodes = tuple(sorted(placed, key=lambda node: (node.pipeline_index is None, node.pipeline_index, node.stage_index)))
     return Preview(
@@ -64,10 +78,19 @@ def preview(job: JobConfig, model: Model | None = None) -> Preview:
         redundant_share=result.num_redundant / result.wanted_redundant
         if result.wanted_redundant and job.redundancy in (Mode.BUBBLE, Mode.EAGER)
         else None,
+        hours_between_fatal=1 / fatal_per_hour(plan, hazard, _window_s(job)),
+        hazard=hazard,
+        zones_that_matter=zones_that_matter(plan, {NodeId(f"n{i + 1}"): zone.name for i, zone in enumerate(zones)}),
         spot_usd_per_hour=sum(node.spot_usd_per_hour for node in nodes),
         on_demand_usd_per_hour=sum(node.on_demand_usd_per_hour for node in nodes),
         warnings=tuple(_warnings(job)),
     )
+
+
+def _window_s(job: JobConfig) -> float:
+    """How long a lost node's layers are short of a holder."""
+    has_standby = job.num_nodes > job.pipelines * job.stages
+    return TAKE_IN_S if has_standby else TAKE_IN_S + BOOT_S + job.local.boot_delay_s
 
 
 def _warnings(job: JobConfig) -> list[str]:

@@ -25,6 +25,7 @@ def plan(found: Preview) -> RenderableType:
         *_schedule(found),
         Text(""),
         Text(f"bubbles: {found.bubble_share:.0%} of the time, if all stages take equally long{_redundant(found)}"),
+        Text(f"losses:  {_survival(found)}"),
         Text(
             f"price:   {output.usd(found.spot_usd_per_hour)} per hour on spot, "
             f"{output.usd(found.on_demand_usd_per_hour)} on demand"
@@ -32,6 +33,14 @@ def plan(found: Preview) -> RenderableType:
     ]
     parts += [Text(f"note:    {warning}", style="yellow") for warning in found.warnings]
     return Group(*parts)
+
+
+def _survival(found: Preview) -> str:
+    every = output.seconds(3600.0 / found.hazard)
+    rare = output.seconds(3600.0 * found.hours_between_fatal)
+    zones = ", ".join(found.zones_that_matter)
+    alone = f"zone {zones} going at once would do it" if zones else "no zone going at once would do it"
+    return f"with a loss per node every {every}, all holders of a layer go together about once in {rare}; {alone}"
 
 
 def _model(model: Model) -> str:

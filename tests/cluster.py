@@ -6,6 +6,7 @@ they are found and ended at the end of the test, however that ended.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -108,6 +109,8 @@ class Bamboo:
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
+                # tests that are run in the background of a shell ignore Ctrl-C, and so would their children
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
         self._commands.append(Command(child=child, log=log))
         return self._commands[-1]

@@ -63,6 +63,7 @@ def test_a_protected_job_is_as_promised(bamboo: Bamboo) -> None:
     assert not (bamboo.cluster_dir / "checkpoints").exists()
 
 
+@pytest.mark.soak
 def test_without_protection_the_steps_run_again_are_told_and_are_no_broken_promise(bamboo: Bamboo) -> None:
     job = bamboo.job(redundancy="off", pipelines=1, stages=2, checkpoint={"every": 10})
 
@@ -78,6 +79,7 @@ def test_without_protection_the_steps_run_again_are_told_and_are_no_broken_promi
     assert "goes back to the newest complete checkpoint" in done.stdout, "what is promised is said beforehand"
 
 
+@pytest.mark.soak
 def test_a_loss_that_never_shows_and_a_recipe_that_is_no_function_of_its_seed_are_told(bamboo: Bamboo) -> None:
     """Given links to cut where there are none, and a layer with noise of its own."""
     (bamboo.folder / "noisy.py").write_text(NOISY, encoding="utf-8")

@@ -56,6 +56,7 @@ def test_a_whole_pipeline_lost_is_taken_over_by_the_other_within_the_step(
     assert summary["weights_sha256"] == undisturbed(**shape)
 
 
+@pytest.mark.soak
 def test_with_a_mirror_the_step_is_run_again_and_none_is_lost(bamboo: Bamboo, undisturbed: Callable[..., str]) -> None:
     drill = [{"step": STEP, "stage": 1, "action": "1B0"}]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psutil
+import pytest
 
 from bamboo_cli.coordinator.status import NodeStatus, StoryEvent
 from tests.cluster import PLAIN, WITHOUT_REPLACEMENT, Bamboo, Command
@@ -26,6 +27,7 @@ class Struck:
     """The old one, if it is still there."""
 
 
+@pytest.mark.soak  # the frozen node below is the harder case
 def test_a_frozen_worker_is_killed_and_a_new_one_takes_its_place(
     bamboo: Bamboo, undisturbed: Callable[..., str]
 ) -> None:

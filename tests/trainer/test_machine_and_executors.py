@@ -97,6 +97,14 @@ def test_a_pair_of_losses_ends_with_the_undisturbed_weights(seed: int) -> None:
         lose_two(rng)
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 600))
+def test_many_more_pairs_of_losses_end_with_the_undisturbed_weights(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(4):
+        lose_two(rng)
+
+
 def test_the_coordinator_restarted_before_any_event_changes_nothing() -> None:
     reference = undisturbed(num_pipelines=1, num_stages=3)
     for number in range(2, reference.num_events):

@@ -2,8 +2,8 @@
 
 Nodes are taken independently of each other at ``hazard`` per node and hour, and a loss is made good after ``window_s``.
 That one of n holders goes while the n - 1 others are gone has the rate n h (h w)^(n-1), for small h w. Clouds take
-nodes in bursts, mostly of one zone (half of the minutes with a preemption in the paper's p3 trace had several), so this is a
-lower bound; ``zones_that_matter`` says which zone alone could do it.
+nodes in bursts, mostly of one zone (half of the minutes with a preemption in the paper's p3 trace had several), so this
+is a lower bound; ``zones_that_matter`` says which zone alone could do it.
 """
 
 from collections.abc import Mapping

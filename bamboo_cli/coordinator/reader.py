@@ -5,7 +5,6 @@ Every function takes the path of the file and raises StateError as ``store.open_
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,21 @@ from pydantic import TypeAdapter
 from sqlalchemy import Column, Connection, RowMapping, Select, Table, select
 
 from bamboo_cli.coordinator import schema
-from bamboo_cli.coordinator.entities import Checkpoints, Cluster, Node, Progress, Run, decode_row
+from bamboo_cli.coordinator.entities import Checkpoints, Progress, Run
 from bamboo_cli.coordinator.events import StoryKind
+from bamboo_cli.coordinator.known import Known, cluster_state, entities, node_statuses
 from bamboo_cli.coordinator.lock import is_locked
 from bamboo_cli.coordinator.settings import RunSpec
 from bamboo_cli.coordinator.states import ENDED
 from bamboo_cli.coordinator.status import (
     ClusterStatus,
     CoordinatorStatus,
-    NodeStatus,
     RunLedger,
     RunStatus,
     StepRow,
     StoryEvent,
 )
-from bamboo_cli.coordinator.store import ClusterState, open_for_reading, reading
+from bamboo_cli.coordinator.store import open_for_reading, reading
 from bamboo_cli.costs import ledger
 from bamboo_cli.errors import StateError
 
@@ -40,31 +39,18 @@ _PLAN: TypeAdapter[Plan] = TypeAdapter(Plan)
 _SPEC: TypeAdapter[TrainingSpec] = TypeAdapter(TrainingSpec)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    """What the machine knows, sorted."""
-
-    cluster: Cluster
-    nodes: tuple[Node, ...]
-    """By number."""
-    runs: tuple[Run, ...]
-    """Oldest first."""
-    progress: dict[str, Progress]
-    checkpoints: dict[str, Checkpoints]
-
-
 def read_status(path: Path, *, now: float) -> ClusterStatus:
     """``now``: up to when instances that still run are billed, in seconds since the epoch."""
     with _connection(path) as connection:
         row = connection.execute(select(schema.cluster)).one()
-        known = _entities(connection)
+        known = entities(connection)
         bill = _charges(connection, known, now)
         run = known.runs[-1] if known.runs else None
         return ClusterStatus(
             name=row.name,
             cluster_id=row.cluster_id,
             cloud=row.cloud,
-            state=_cluster_state(known.cluster),
+            state=cluster_state(known.cluster),
             job_text=row.job_text,
             job=row.job,
             wanted_nodes=row.wanted_nodes,
@@ -72,7 +58,7 @@ def read_status(path: Path, *, now: float) -> ClusterStatus:
             coordinator=CoordinatorStatus(
                 alive=is_locked(path.parent), pid=row.coordinator_pid, heartbeat_at=row.heartbeat_at, port=row.port
             ),
-            nodes=_nodes(connection, known),
+            nodes=node_statuses(connection, known),
             plan=run.plan if run is not None else None,
             run=_run(connection, known, run) if run is not None else None,
             spot_microusd=sum(charge.spot_microusd for charge in bill),
@@ -83,21 +69,21 @@ def read_status(path: Path, *, now: float) -> ClusterStatus:
 def read_runs(path: Path) -> tuple[RunStatus, ...]:
     """Oldest first."""
     with _connection(path) as connection:
-        known = _entities(connection)
+        known = entities(connection)
         return tuple(_run(connection, known, run) for run in known.runs)
 
 
 def read_active_spec(path: Path) -> RunSpec | None:
     """What the run that goes on was asked to be; None when none does."""
     with _connection(path) as connection:
-        runs = _entities(connection).runs
+        runs = entities(connection).runs
         return runs[-1].spec if runs and runs[-1].state not in ENDED else None
 
 
 def read_drills(path: Path, run_id: str) -> tuple[RunSpec, tuple[int, ...]]:
     """What the run was asked to be, and which of its drills struck. (Of its kills nobody lives to tell.)"""
     with _connection(path) as connection:
-        run = next(run for run in _entities(connection).runs if run.run_id == run_id)
+        run = next(run for run in entities(connection).runs if run.run_id == run_id)
         return run.spec, run.drills_struck
 
 
@@ -132,7 +118,7 @@ def read_ledger(path: Path, run_id: str) -> RunLedger | None:
     table = schema.events
     restores = select(table).where(table.c.run_id == run_id, table.c.kind == StoryKind.RESTORE)
     with _connection(path) as connection:
-        known = _entities(connection)
+        known = entities(connection)
         run = next((run for run in known.runs if run.run_id == run_id), None)
         if run is None:
             return None
@@ -148,7 +134,7 @@ def read_ledger(path: Path, run_id: str) -> RunLedger | None:
 def read_charges(path: Path, *, now: float) -> tuple[ledger.Charge, ...]:
     """The ledger up to ``now``, seconds since the epoch. Feed it to ``bamboo_cli.costs.report``."""
     with _connection(path) as connection:
-        return _charges(connection, _entities(connection), now)
+        return _charges(connection, entities(connection), now)
 
 
 @contextmanager
@@ -205,54 +191,7 @@ def _number(stored: float | None) -> float:
     return float("nan") if stored is None else stored
 
 
-def _entities(connection: Connection) -> "_Known":
-    rows = connection.execute(select(schema.machine.c.name, schema.machine.c.body))
-    found = {name: decode_row(name, body) for name, body in rows}
-    return _Known(
-        cluster=found.get("cluster", Cluster()),
-        nodes=tuple(sorted((e for e in found.values() if isinstance(e, Node)), key=lambda node: node.number)),
-        runs=tuple(sorted((e for e in found.values() if isinstance(e, Run)), key=lambda run: run.started_at)),
-        progress={entity.run_id: entity for entity in found.values() if isinstance(entity, Progress)},
-        checkpoints={entity.run_id: entity for entity in found.values() if isinstance(entity, Checkpoints)},
-    )
-
-
-def _cluster_state(cluster: Cluster) -> ClusterState:
-    if cluster.closed:
-        return ClusterState.CLOSED
-    return ClusterState.CLOSING if cluster.closing else ClusterState.UP
-
-
-def _nodes(connection: Connection, known: _Known) -> tuple[NodeStatus, ...]:
-    types = {row.node_id: row.instance_type for row in connection.execute(select(schema.instances))}
-    beats = {row.node_id: row.last_beat_at for row in connection.execute(select(schema.beats))}
-    run = known.runs[-1] if known.runs else None
-    plan = run.plan if run is not None and run.state not in ENDED else None
-    return tuple(_node(node, plan, types.get(node.node_id, ""), beats.get(node.node_id)) for node in known.nodes)
-
-
-def _node(node: Node, plan: Plan | None, instance_type: str, last_beat_at: float | None) -> NodeStatus:
-    worker_id = node.worker.worker_id if node.worker is not None else None
-    hosted = plan.hosted_by(worker_id) if plan is not None and worker_id is not None else ()
-    shadowed = plan.shadowed_by(worker_id) if plan is not None and worker_id is not None else ()
-    return NodeStatus(
-        node_id=node.node_id,
-        state=node.state,
-        zone=node.zone,
-        instance_type=instance_type,
-        instance_id=node.instance_id or None,
-        address=node.address or None,
-        worker_id=worker_id,
-        worker_state=node.worker.state if node.worker is not None else None,
-        hosts=tuple((stage.pipeline_index, stage.stage_index) for stage in hosted),
-        shadows=tuple((stage.pipeline_index, stage.stage_index) for stage in shadowed),
-        notice_deadline=node.deadline,
-        last_beat_at=last_beat_at,
-        reason=node.reason,
-    )
-
-
-def _run(connection: Connection, known: _Known, run: Run) -> RunStatus:
+def _run(connection: Connection, known: Known, run: Run) -> RunStatus:
     progress = known.progress.get(run.run_id, Progress(run_id=run.run_id))
     complete = known.checkpoints.get(run.run_id, Checkpoints(run_id=run.run_id)).complete
     training = run.training or run.spec.training
@@ -291,7 +230,7 @@ def _run(connection: Connection, known: _Known, run: Run) -> RunStatus:
     )
 
 
-def _charges(connection: Connection, known: _Known, now: float) -> tuple[ledger.Charge, ...]:
+def _charges(connection: Connection, known: Known, now: float) -> tuple[ledger.Charge, ...]:
     table = schema.instances
     launched = connection.execute(select(table).where(table.c.launched_at.is_not(None)))
     rentals = [

@@ -16,9 +16,9 @@ from bamboo_trainer.drill import DrillExecutor, strike
 from bamboo_trainer.executor import Executor, Report, Send
 from bamboo_trainer.loop import Inbox, WorkerLoop
 from bamboo_trainer.plan import NodeId, WorkerId
-from bamboo_trainer.recorder import ExecutorLike
 from bamboo_trainer.torch_compute import warm_up
 from bamboo_trainer.transport import SocketTransport
+from bamboo_trainer.wrapping import ExecutorLike
 
 log = logging.getLogger("bamboo.worker")
 

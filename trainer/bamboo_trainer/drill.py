@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 from bamboo_trainer import control
 from bamboo_trainer.compute import Compute
 from bamboo_trainer.executor import Executor, Report, Send
-from bamboo_trainer.frames import Frame
 from bamboo_trainer.plan import NodeId, Plan, PlanKind, WorkerId
 from bamboo_trainer.schedule import Action, Kind
+from bamboo_trainer.wrapping import Wrapped
 
 PLACES = ("REDUCE", "COMMIT", "OPTIMIZER", "CHECKPOINT", "TAKEOVER")
 
@@ -41,7 +41,7 @@ class Claims:
         return True
 
 
-class DrillExecutor:
+class DrillExecutor(Wrapped[Executor]):
     """An ``Executor`` whose worker is struck when it reaches a place of the drill."""
 
     def __init__(
@@ -54,47 +54,17 @@ class DrillExecutor:
         send: Send,
         report: Report,
     ) -> None:
-        self._inner = Executor(worker_id, spec, compute, send, report)
+        super().__init__(Executor(worker_id, spec, compute, send, report))
         self._node_id = node_id
         self._strike_now = strike
         self._kills = dict(enumerate(spec.kills))
         self._claims = Claims(spec.checkpoint_url)
         self._took_over = False
 
-    @property
-    def generation(self) -> int:
-        return self._inner.generation
-
-    @property
-    def step(self) -> int:
-        return self._inner.step
-
     def adopt(self, plan: Plan) -> None:
         before = self._num_hosted()
         self._inner.adopt(plan)
         self._took_over = plan.kind is PlanKind.FAILOVER and self._num_hosted() > before
-
-    @property
-    def learners(self) -> frozenset[WorkerId]:
-        return self._inner.learners
-
-    def learn(self, message: control.Learn) -> None:
-        self._inner.learn(message)
-
-    def quiesce(self, generation: int) -> None:
-        self._inner.quiesce(generation)
-
-    def halt(self, generation: int) -> None:
-        self._inner.halt(generation)
-
-    def next(self) -> Action | None:
-        return self._inner.next()
-
-    def receive(self, sender: WorkerId, frame: Frame) -> None:
-        self._inner.receive(sender, frame)
-
-    def link_up(self, peer: WorkerId) -> None:
-        self._inner.link_up(peer)
 
     def perform(self, action: Action) -> None:
         step = self._inner.step

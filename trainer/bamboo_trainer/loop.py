@@ -19,10 +19,11 @@ from bamboo_trainer.model_file import write_model
 from bamboo_trainer.plan import Member, Plan, PlanKind, WorkerId
 from bamboo_trainer.profile import measure_layers
 from bamboo_trainer.recipe import Recipe, RecipeError, load_recipe
-from bamboo_trainer.recorder import ExecutorLike, RecordingExecutor
+from bamboo_trainer.recorder import RecordingExecutor
 from bamboo_trainer.schedule import Action
 from bamboo_trainer.torch_compute import TorchCompute
 from bamboo_trainer.transport import FrameArrived, FromPeers, LinkDown, LinkUp
+from bamboo_trainer.wrapping import ExecutorLike
 
 log = logging.getLogger("bamboo.worker")
 

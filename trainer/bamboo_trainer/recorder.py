@@ -8,13 +8,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from bamboo_trainer import control
 from bamboo_trainer.control import Arrival, FromWorker, Recorded, RecordedWhy, Slot
 from bamboo_trainer.frames import Datum, FetchLayer, Frame, Held, LayerHere, LearnLayer, Taught
 from bamboo_trainer.plan import Plan, PlanKind, WorkerId
 from bamboo_trainer.schedule import Action, Key, Kind
+from bamboo_trainer.wrapping import ExecutorLike, Wrapped
 
 FIRST_STEPS = 3
 """Of a plan: its first fetches layers and fills caches, two more show how it runs."""
@@ -26,25 +25,6 @@ PAGES_KEPT = 2
 PAGES_UNSENT = 4
 """A worker that never waits sends when so many lie ready."""
 ARRIVALS_KEPT = 1 << 16
-
-
-class ExecutorLike(Protocol):
-    """What the loop uses of ``Executor``; a drill and the recorder wrap one."""
-
-    @property
-    def generation(self) -> int: ...
-    @property
-    def step(self) -> int: ...
-    @property
-    def learners(self) -> frozenset[WorkerId]: ...
-    def learn(self, message: control.Learn) -> None: ...
-    def adopt(self, plan: Plan) -> None: ...
-    def quiesce(self, generation: int) -> None: ...
-    def halt(self, generation: int) -> None: ...
-    def next(self) -> Action | None: ...
-    def perform(self, action: Action) -> None: ...
-    def receive(self, sender: WorkerId, frame: Frame) -> None: ...
-    def link_up(self, peer: WorkerId) -> None: ...
 
 
 @dataclass(slots=True)
@@ -66,7 +46,7 @@ _Arrived = tuple[int | None, Key | str, WorkerId, float]
 """Step (None: a layer, of whichever is at hand), what, from whom, when."""
 
 
-class RecordingExecutor:
+class RecordingExecutor(Wrapped[ExecutorLike]):
     """``arrived`` may be called from any thread; the rest from the worker's loop."""
 
     def __init__(
@@ -78,7 +58,7 @@ class RecordingExecutor:
         monotonic: Callable[[], float] = time.monotonic,
         epoch: Callable[[], float] = time.time,
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._worker_id = worker_id
         self._run_id = run_id
         self._report = report
@@ -92,30 +72,6 @@ class RecordingExecutor:
         self._arrived: deque[_Arrived] = deque(maxlen=ARRIVALS_KEPT)
 
     # --- what the loop uses ---
-
-    @property
-    def generation(self) -> int:
-        return self._inner.generation
-
-    @property
-    def step(self) -> int:
-        return self._inner.step
-
-    @property
-    def learners(self) -> frozenset[WorkerId]:
-        return self._inner.learners
-
-    def learn(self, message: control.Learn) -> None:
-        self._inner.learn(message)
-
-    def quiesce(self, generation: int) -> None:
-        self._inner.quiesce(generation)
-
-    def halt(self, generation: int) -> None:
-        self._inner.halt(generation)
-
-    def link_up(self, peer: WorkerId) -> None:
-        self._inner.link_up(peer)
 
     def next(self) -> Action | None:
         """A wait is when pages are sent: it costs the step nothing."""

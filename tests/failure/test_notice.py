@@ -26,6 +26,9 @@ def test_a_noticed_node_leaves_at_a_boundary_before_its_deadline(
     (given_back,) = _given_back(bamboo)
     assert given_back.at - notice.at < notice.numbers["left_s"] <= NOTICE_S
     assert bamboo.events("failover") == bamboo.events("loss") == []
+    told = [event.text for event in bamboo.events("handover")]
+    assert "training goes on meanwhile" in told[0]
+    assert any("n4/1 has learned" in text for text in told), "the standby had its layers before the others stopped"
     counts = {key: summary[key] for key in ("failovers", "preemptions", "restores", "steps_rerun")}
     assert counts == {"failovers": 0, "preemptions": 1, "restores": 0, "steps_rerun": 0}, bamboo.story()
     assert summary["weights_sha256"] == undisturbed(**PLAIN)

@@ -28,7 +28,7 @@ from bamboo_cli.coordinator.status import (
     StepRow,
     StoryEvent,
 )
-from bamboo_cli.coordinator.store import open_for_reading, reading
+from bamboo_cli.coordinator.store import open_for_reading, reading, understood
 from bamboo_cli.costs import ledger
 from bamboo_cli.errors import StateError
 
@@ -141,7 +141,7 @@ def read_charges(path: Path, *, now: float) -> tuple[ledger.Charge, ...]:
 def _connection(path: Path) -> Iterator[Connection]:
     engine = open_for_reading(path)
     try:
-        with reading(engine) as connection:
+        with reading(engine) as connection, understood(path):
             yield connection
     finally:
         engine.dispose()

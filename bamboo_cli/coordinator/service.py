@@ -43,7 +43,14 @@ from bamboo_cli.coordinator.events import (
 from bamboo_cli.coordinator.machine import Machine
 from bamboo_cli.coordinator.server import AgentServer, Link
 from bamboo_cli.coordinator.settings import ClusterConfig
-from bamboo_cli.coordinator.store import open_for_reading, open_for_writing, reading, state_path, writing
+from bamboo_cli.coordinator.store import (
+    open_for_reading,
+    open_for_writing,
+    reading,
+    state_path,
+    understood,
+    writing,
+)
 from bamboo_cli.errors import CloudError, StateError, UsageError
 from bamboo_cli.providers.base import NodeConfig, Provider
 
@@ -89,7 +96,8 @@ class Service:
             rows = journal.rows_of(connection)
         self._secret, self._port = str(row.secret), int(row.port or 0)
         self._machine = Machine(config)
-        self._machine.load(rows)
+        with understood(state_path(cluster_dir)):
+            self._machine.load(rows)
         self._queue: asyncio.Queue[tuple[float, Event, Link | None]] = asyncio.Queue()
         self._tick_is_due = False
         self._asked: set[int] = set()

@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, Engine, create_engine, event, insert, select
 from sqlalchemy.exc import DBAPIError
 
@@ -210,6 +211,20 @@ def _open_checked(path: Path, *, writable: bool, lock_timeout_s: float = LOCK_TI
             next_step="Upgrade with `pip install -U bamboo-train`.",
         )
     return engine
+
+
+@contextmanager
+def understood(path: Path) -> Iterator[None]:
+    """Around the decoding of rows: one that does not fit its type raises StateError."""
+    try:
+        yield
+    except ValidationError as error:
+        place = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise StateError(
+            f"{path} holds what this Bamboo does not understand ({error.title}: {place}); another version wrote it",
+            next_step="Nothing was changed. Use that version, or give everything back with `bamboo down`, which needs "
+            "only the cluster's tag, and move the folder away.",
+        ) from error
 
 
 @contextmanager

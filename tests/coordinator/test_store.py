@@ -85,6 +85,18 @@ def test_a_damaged_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == b"not a database at all" * 100
 
 
+def test_a_row_of_another_version_is_refused_with_what_to_do(cluster_dir: Path) -> None:
+    engine = store.open_for_writing(store.state_path(cluster_dir))
+    with store.writing(engine) as connection:
+        connection.execute(insert(schema.machine).values(name="cluster", body='{"generation": "many"}'))
+    engine.dispose()
+
+    with pytest.raises(StateError, match="another version wrote it") as caught:
+        reader.read_status(store.state_path(cluster_dir), now=0.0)
+
+    assert "bamboo down" in caught.value.next_step
+
+
 def test_a_file_of_a_newer_bamboo_is_refused(cluster_dir: Path) -> None:
     with sqlite3.connect(store.state_path(cluster_dir)) as connection:
         connection.execute(f"PRAGMA user_version = {schema.schema_version() + 1}")

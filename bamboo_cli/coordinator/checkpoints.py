@@ -16,8 +16,8 @@ SAVE_OVERHEAD_S = 0.05
 """Copying and closing files; what a checkpoint costs at least."""
 PRIOR_NODE_SECONDS = 2 * 3600.0
 """Until losses are seen: one per node in two hours."""
-LAST_TRIES = 7
-"""To write the checkpoint of the last step, which all nodes hold: with pauses that double from 1 s, about a minute."""
+LAST_TRIES = 6
+"""To write the checkpoint of the last step, which all nodes hold: with pauses that double from 1 s, half a minute."""
 MIN_STEPS, MAX_STEPS = 10, 500
 MIN_INTERVAL_S, MAX_INTERVAL_S = 5.0, 900.0
 

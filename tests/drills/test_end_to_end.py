@@ -42,7 +42,7 @@ def test_a_protected_job_is_as_promised(bamboo: Bamboo) -> None:
     job = bamboo.job(lease_s=LEASE_S, drill=[{"step": 5, "node": "n1"}], checkpoint={"url": str(bamboo.folder / "own")})
 
     done = bamboo.call(
-        "drill", job, "--losses", "notice,kill-in-step,freeze", "--steps", "120", "--seed", "3", "--yes", "--json"
+        "drill", job, "--losses", "notice,kill-in-step,freeze", "--steps", "60", "--seed", "3", "--yes", "--json"
     )
 
     assert done.exit_code == 0, f"{done.stdout}\n{done.stderr}\n{bamboo.story()}"

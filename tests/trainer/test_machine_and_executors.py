@@ -144,7 +144,7 @@ def test_a_noticed_node_leaves_at_a_boundary_and_no_step_runs_twice(boundary: in
     assert (progress.steps_rerun, progress.failovers, progress.restores) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("num_failures", [1, 3, 6])
+@pytest.mark.parametrize("num_failures", [1, 3, 5])
 def test_the_last_checkpoint_is_saved_again_while_the_nodes_hold_the_weights(num_failures: int) -> None:
     """Given a layer that cannot be written ``num_failures`` times, then the run still ends with the same weights."""
     reference = undisturbed(num_pipelines=2, num_stages=2)
@@ -172,6 +172,6 @@ def test_a_last_checkpoint_that_can_never_be_written_fails_the_run_with_all_its_
     run, progress = world.machine.board.run, world.machine.board.progress
     assert run is not None and progress is not None
     assert (run.state, run.reason) == (RunState.FAILED, RunReason.CHECKPOINT_UNWRITABLE)
-    assert run.detail == "the last checkpoint could not be written in 7 tries: no space"
+    assert run.detail == "the last checkpoint could not be written in 6 tries: no space"
     assert progress.committed_step == last
     assert 60.0 < world.now - began < 90.0

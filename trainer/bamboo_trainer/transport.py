@@ -191,9 +191,12 @@ class SocketTransport:
                 self._post(LinkDown(member.worker_id, "cannot be reached"))  # a link that never was is missed by nobody
         with self._lock:
             self._dialling.discard(member.worker_id)
-            again = self._wanted.get(member.worker_id)
-        if again is not None:  # the peer came back into the plan while this thread was leaving
-            self.set_peers(list(self._wanted.values()))
+            again = self._peer(member.worker_id)
+            dial = again is not None and self._must_dial(member.worker_id)
+            if dial:
+                self._dialling.add(member.worker_id)
+        if again is not None and dial:  # the peer was wanted again while this thread was leaving
+            self._dial(again)
 
     def _connect(self, member: Member) -> socket.socket | None:
         """None: not now. The dialler waits for the other's word: a link is up on both sides or on none."""

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 import pytest
 import torch
 from bamboo_trainer import framing
-from bamboo_trainer.frames import Datum, FetchLayer, Frame, Held, LayerHere, SyncState
+from bamboo_trainer.frames import Datum, FetchLayer, Frame, Held, LayerHere, LearnLayer, SyncState, Taught, Update
 from bamboo_trainer.plan import Member, NodeId, StepSummary, WorkerId
 from bamboo_trainer.schedule import backward_key, forward_key
 from bamboo_trainer.transport import FrameArrived, FromPeers, LinkDown, LinkUp, SocketTransport
@@ -57,6 +57,9 @@ def test_every_kind_of_frame_arrives_as_it_was_sent(sides: tuple[Side, Side]) ->
         SyncState(generation=2, step=4, have=frozenset(), last=None, stopped=True),
         FetchLayer(generation=2, layer=5),
         LayerHere(generation=2, layer=5, state={"w": torch.zeros(2), "step": 3}),
+        LearnLayer(generation=2, layer=5),
+        Taught(generation=2, layer=5, step=6, state={"w": torch.ones(2), "step": 3}),
+        Update(generation=2, layer=5, summary=summary, sums={4: [torch.ones(2), torch.zeros(1)], 7: [torch.ones(3)]}),
     ]
     for frame in frames:
         first.transport.send(B, frame)
@@ -68,8 +71,36 @@ def test_every_kind_of_frame_arrives_as_it_was_sent(sides: tuple[Side, Side]) ->
             assert (arrived.frame.key, arrived.frame.loss) == (sent.key, sent.loss)
         elif isinstance(sent, LayerHere) and isinstance(arrived.frame, LayerHere):
             assert torch.equal(arrived.frame.state["w"], sent.state["w"]) and arrived.frame.state["step"] == 3
+        elif isinstance(sent, Taught) and isinstance(arrived.frame, Taught):
+            assert torch.equal(arrived.frame.state["w"], sent.state["w"]) and arrived.frame.step == 6
+        elif isinstance(sent, Update) and isinstance(arrived.frame, Update):
+            assert (arrived.frame.layer, arrived.frame.summary) == (5, summary)
+            assert {u: [c.tolist() for c in cs] for u, cs in arrived.frame.sums.items()} == {
+                4: [[1.0, 1.0], [0.0]],
+                7: [[1.0, 1.0, 1.0]],
+            }
         else:
             assert arrived.frame == sent
+
+
+def test_a_learner_dials_whoever_has_the_smaller_id_and_is_kept_through_a_failover() -> None:
+    source, learner = Side(A), Side(B)
+    source.transport.set_peers((source.member,))
+    # when one that the source's plan does not know wants to learn from it
+    learner.transport.learn_from((source.member,))
+    learner.wait_for(lambda item: item == LinkUp(A))
+    source.wait_for(lambda item: item == LinkUp(B))
+    # then a plan that keeps its learners leaves the link, and one that does not ends it
+    source.transport.set_peers((source.member,), frozenset({B}))
+    source.transport.send(B, LearnLayer(generation=1, layer=3))
+    arrived = learner.wait_for(lambda item: isinstance(item, FrameArrived | LinkDown))
+    assert isinstance(arrived, FrameArrived)
+    source.transport.set_peers((source.member,))
+    learner.wait_for(lambda item: isinstance(item, LinkDown))
+    # and the learner dials again, for as long as it wants to learn
+    learner.wait_for(lambda item: item == LinkUp(A))
+    learner.transport.close()
+    source.transport.close()
 
 
 def test_a_link_that_breaks_is_reported_and_made_again(sides: tuple[Side, Side]) -> None:

@@ -1,5 +1,6 @@
 """Real worker processes on loopback, without agents and coordinator: what the benchmarks measure the trainer with."""
 
+import itertools
 import json
 import os
 import select
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
@@ -215,19 +216,37 @@ def _spec(case: dict[str, Any], num_microbatches: int, num_steps: int, folder: s
     )
 
 
-def step_seconds(case: dict[str, Any], num_steps: int, num_microbatches: int, mode: Mode) -> tuple[list[float], Plan]:
-    """Seconds of each step of one pipeline, nobody lost. ``case``: recipe, recipe_options, stages, microbatch_size."""
+Stepper = Callable[[int], list[float]]
+
+
+@contextmanager
+def stepper(case: dict[str, Any], num_microbatches: int, mode: Mode) -> Iterator[tuple[Stepper, Plan]]:
+    """One pipeline whose workers stay, and rest between calls. A call trains anew from the seed and gives the seconds
+    of each step."""
     with tempfile.TemporaryDirectory() as folder, fleet(case["stages"]) as workers:
-        spec = _spec(case, num_microbatches, num_steps, folder)
-        plan = workers.plan(spec, workers.prepare(spec), 1, case["stages"], mode)
-        workers.adopt(plan)
-        seconds = []
-        for _, _, message in workers.hear():
-            if isinstance(message, control.StepCommitted):
-                seconds.append(message.step_s)
-                if len(seconds) == num_steps:
-                    break
-    return seconds, plan
+        spec = _spec(case, num_microbatches, 10**6, folder)
+        costs = workers.prepare(spec)
+        messages = workers.hear()
+        generations = itertools.count(1)
+
+        def steps(count: int) -> list[float]:
+            generation = next(generations)
+            workers.adopt(workers.plan(spec, costs, 1, case["stages"], mode, generation=generation))
+            seconds: list[float] = []
+            stopped: set[WorkerId] = set()
+            for _, who, message in messages:
+                if isinstance(message, control.StepCommitted) and message.generation == generation:
+                    seconds.append(message.step_s)
+                    if len(seconds) == count:
+                        for worker_id in workers.processes:
+                            workers.tell(worker_id, control.Quiesce(generation=generation))
+                elif isinstance(message, control.Stopped) and message.generation == generation:
+                    stopped.add(who)
+                    if len(stopped) == len(workers.processes):
+                        break
+            return seconds[:count]
+
+        yield steps, workers.plan(spec, costs, 1, case["stages"], mode)
 
 
 def claim(name: str, value: float, limit: float, *, at_most: bool = True) -> dict[str, Any]:

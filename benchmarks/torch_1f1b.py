@@ -1,7 +1,7 @@
 """The peer: the same layers, cut and data under ``torch.distributed.pipelining``'s Schedule1F1B, one process a stage.
 
-Started by pipeline_vs_torch.py as ``python -m benchmarks.torch_1f1b`` with a JSON description on stdin; rank 0 prints
-the seconds of each step.
+Started by pipeline_vs_torch.py as ``python -m benchmarks.torch_1f1b``. First line of stdin: a JSON description; each
+further line: how many steps to run, whose seconds rank 0 prints.
 """
 
 import json
@@ -67,15 +67,18 @@ def main(job: dict[str, Any], rank: int) -> None:
     size = len(job["cut"])
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{job['port']}", rank=rank, world_size=size)
     stage = PeerStage(job, rank)
-    seconds = []
-    for step in range(job["num_steps"]):
-        started = time.perf_counter()
-        stage.step(step)
-        seconds.append(time.perf_counter() - started)
-    if rank == 0:
-        print(json.dumps(seconds))
+    step = 0
+    for line in sys.stdin:
+        seconds = []
+        for _ in range(int(line)):
+            started = time.perf_counter()
+            stage.step(step)
+            seconds.append(time.perf_counter() - started)
+            step += 1
+        if rank == 0:
+            print(json.dumps(seconds), flush=True)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(json.load(sys.stdin), int(sys.argv[1]))
+    main(json.loads(sys.stdin.readline()), int(sys.argv[1]))

@@ -45,6 +45,20 @@ def sides() -> Iterator[tuple[Side, Side]]:
     second.transport.close()
 
 
+def test_frames_keep_their_order_when_the_socket_takes_only_a_part(sides: tuple[Side, Side]) -> None:
+    first, second = sides
+    first.wait_for(lambda item: item == LinkUp(B))
+    sizes = [1, 4_000_000, 1, 3_000_000, 2, 1] * 3
+    for number, size in enumerate(sizes):
+        key = forward_key(0, 1, number)
+        first.transport.send(B, Datum(generation=2, step=4, key=key, value=torch.full((size,), float(number))))
+    for number, size in enumerate(sizes):
+        arrived = second.wait_for(lambda item: isinstance(item, FrameArrived))
+        assert isinstance(arrived, FrameArrived) and isinstance(arrived.frame, Datum)
+        assert arrived.frame.key == forward_key(0, 1, number)
+        assert torch.equal(arrived.frame.value, torch.full((size,), float(number)))
+
+
 def test_every_kind_of_frame_arrives_as_it_was_sent(sides: tuple[Side, Side]) -> None:
     first, second = sides
     first.wait_for(lambda item: item == LinkUp(B))

@@ -22,6 +22,10 @@ from bamboo_trainer.wrapping import ExecutorLike
 
 log = logging.getLogger("bamboo.worker")
 
+SWITCH_S = 0.0005
+"""How long the thread that computes may keep the interpreter from those that send and receive (Python: 5 ms): all peers
+wait for what these have. Measured: 1 % of a step of 0.4 s."""
+
 
 class AgentChannel:
     """JSON lines to and from the agent. ``say`` may be called from any thread."""
@@ -75,6 +79,7 @@ def main() -> int:
     threading.Thread(target=channel.listen, args=(inbox,), name="agent", daemon=True).start()
     threading.Thread(target=channel.beat, args=(beat_s,), name="beat", daemon=True).start()
     warm_up()
+    sys.setswitchinterval(SWITCH_S)
     channel.say(control.WorkerReady(address=transport.address, port=transport.port, pid=os.getpid()))
     log.info("worker %s listens on %s:%d", worker_id, transport.address, transport.port)
     try:

@@ -25,6 +25,8 @@ DIAL_AGAIN_S = (0.02, 0.05, 0.1, 0.25, 0.5)
 _LENGTH = struct.Struct("!I")
 _HELLO_LIMIT = 4096
 
+Piece = bytes | memoryview
+
 
 @dataclass(frozen=True, slots=True)
 class LinkUp:
@@ -62,7 +64,10 @@ class Link:
         self._connection = connection
         self._post = post
         self._on_end = on_end
-        self._outgoing: SimpleQueue[Frame | None] = SimpleQueue()
+        self._outgoing: SimpleQueue[list[Piece] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._num_waiting = 0
+        """Frames for the writer. As long as there are some, the next ones queue behind them."""
         self._reader = threading.Thread(target=self._read, name=f"from {peer}", daemon=True)
         self.writer = threading.Thread(target=self._write, name=f"to {peer}", daemon=True)
 
@@ -71,7 +76,28 @@ class Link:
         self.writer.start()
 
     def send(self, frame: Frame) -> None:
-        self._outgoing.put(frame)
+        """Never blocks. What the socket takes at once is gone at once (to wake the writer, which then waits for the
+        interpreter, makes a hop of the pipeline several times as long); the writer sends the rest."""
+        pieces = framing.encode(frame)
+        with self._lock:
+            if not self._num_waiting:
+                pieces = self._send_now(pieces)
+            if pieces:
+                self._num_waiting += 1
+                self._outgoing.put(pieces)
+
+    def _send_now(self, pieces: list[Piece]) -> list[Piece]:
+        """What the socket did not take. A broken one takes nothing: the writer will meet the error, and tell."""
+        try:
+            sent = self._connection.sendmsg(pieces, (), socket.MSG_DONTWAIT)
+        except OSError:
+            return pieces
+        left: list[Piece] = []
+        for piece in pieces:
+            if sent < len(piece):
+                left.append(memoryview(piece)[sent:])
+            sent = max(0, sent - len(piece))
+        return left
 
     def close(self) -> None:
         self._outgoing.put(None)
@@ -83,9 +109,11 @@ class Link:
 
     def _write(self) -> None:
         try:
-            while (frame := self._outgoing.get()) is not None:
-                for piece in framing.encode(frame):
+            while (pieces := self._outgoing.get()) is not None:
+                for piece in pieces:
                     self._connection.sendall(piece)
+                with self._lock:
+                    self._num_waiting -= 1
         except OSError as error:
             self._on_end(self, f"sending: {error}")
 

@@ -114,6 +114,10 @@ class Fleet:
             self.processes[worker_id].member = Member(
                 worker_id=worker_id, node_id=NodeId(worker_id), address=ready.address, port=ready.port
             )
+        return self.prepare_again(spec)
+
+    def prepare_again(self, spec: control.TrainingSpec) -> Sequence[control.LayerCost]:
+        """Warm workers, for another run."""
         costs: Sequence[control.LayerCost] = ()
         for index, worker_id in enumerate(self.processes):
             self.tell(worker_id, control.Prepare(spec=spec, profile=index == 0))
@@ -186,7 +190,7 @@ def turns(
     seconds: dict[Mode, list[float]] = {mode: [] for mode in modes}
     plans: dict[Mode, Plan] = {}
     with tempfile.TemporaryDirectory() as folder, fleet(case["stages"]) as workers:
-        spec = _spec(case, num_microbatches, 10**6, folder)
+        spec = spec_of(case, num_microbatches, 10**6, folder)
         costs = workers.prepare(spec)
         messages = workers.hear()
         for generation, mode in enumerate([mode for _ in range(rounds) for mode in modes], start=1):
@@ -201,7 +205,7 @@ def turns(
     return seconds, plans
 
 
-def _spec(case: dict[str, Any], num_microbatches: int, num_steps: int, folder: str) -> control.TrainingSpec:
+def spec_of(case: dict[str, Any], num_microbatches: int, num_steps: int, folder: str) -> control.TrainingSpec:
     return control.TrainingSpec(
         run_id="benchmark",
         recipe=case["recipe"],
@@ -224,7 +228,7 @@ def stepper(case: dict[str, Any], num_microbatches: int, mode: Mode) -> Iterator
     """One pipeline whose workers stay, and rest between calls. A call trains anew from the seed and gives the seconds
     of each step."""
     with tempfile.TemporaryDirectory() as folder, fleet(case["stages"]) as workers:
-        spec = _spec(case, num_microbatches, 10**6, folder)
+        spec = spec_of(case, num_microbatches, 10**6, folder)
         costs = workers.prepare(spec)
         messages = workers.hear()
         generations = itertools.count(1)
@@ -251,7 +255,7 @@ def stepper(case: dict[str, Any], num_microbatches: int, mode: Mode) -> Iterator
 
 def claim(name: str, value: float, limit: float, *, at_most: bool = True) -> dict[str, Any]:
     holds = value <= limit if at_most else value >= limit
-    return {"name": name, "value": round(value, 4), "limit": limit, "holds": holds}
+    return {"name": name, "value": float(f"{value:.4g}"), "limit": limit, "holds": holds}
 
 
 def finish(benchmark: str, claims: list[dict[str, Any]], **figures: Any) -> int:

@@ -4,9 +4,11 @@ Started by pipeline_vs_torch.py as ``python -m benchmarks.torch_1f1b``. First li
 further line: how many steps to run, whose seconds rank 0 prints.
 """
 
+import itertools
 import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -67,17 +69,23 @@ def main(job: dict[str, Any], rank: int) -> None:
     size = len(job["cut"])
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{job['port']}", rank=rank, world_size=size)
     stage = PeerStage(job, rank)
-    step = 0
+    steps = itertools.count()
+
+    def step() -> float:
+        started = time.perf_counter()
+        stage.step(next(steps))
+        return time.perf_counter() - started
+
+    answer(rank, step)
+    dist.destroy_process_group()
+
+
+def answer(rank: int, step: Callable[[], float]) -> None:
+    """Runs as many steps as each line of stdin says; rank 0 prints their seconds."""
     for line in sys.stdin:
-        seconds = []
-        for _ in range(int(line)):
-            started = time.perf_counter()
-            stage.step(step)
-            seconds.append(time.perf_counter() - started)
-            step += 1
+        seconds = [step() for _ in range(int(line))]
         if rank == 0:
             print(json.dumps(seconds), flush=True)
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Virtual environments for peers, which Bamboo does not depend on: made when first asked for, kept in the temp folder"""
+"""Environments for peers, which Bamboo does not depend on: made when first asked for, kept in the temp folder."""
 
 import os
 import subprocess

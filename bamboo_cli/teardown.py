@@ -13,6 +13,7 @@ from bamboo_cli.providers.choose import provider_of_cloud
 
 SWEEP_DEADLINE_S = 120.0
 END_DEADLINE_S = 30.0
+STOP_DEADLINE_S = 60.0
 POLL_S = 0.2
 ATTEMPTS = 3
 
@@ -25,6 +26,22 @@ class Down:
     by: str
     """``coordinator``, or ``sweep`` when none could be had."""
     detail: str
+
+
+def stop_in_order(path: Path) -> None:
+    """A run that is on saves a checkpoint at a step boundary and stops. Whatever hinders it is told, and no more."""
+    from bamboo_cli.coordinator.reader import read_active_spec
+    from bamboo_cli.coordinator.store import RequestKind
+
+    try:
+        spec = read_active_spec(path)
+        if spec is not None:
+            what = "the run to save a checkpoint and stop (`--now` does not wait for it)"
+            clusters.ask(path, RequestKind.STOP_RUN, {"run_id": spec.run_id}, what=what, deadline_s=STOP_DEADLINE_S)
+    except BambooError as error:
+        output.note(
+            f"the run did not stop in good order ({error.message}); the newest checkpoint is what is left of it"
+        )
 
 
 def bring_down(cluster_dir: Path) -> Down:

@@ -1,13 +1,22 @@
 """``bamboo down``"""
 
+from typing import Annotated
+
+import typer
+
 from bamboo_cli.commands import options
 
 
-def command(cluster: options.Cluster = None, yes: options.Yes = False, json: options.Json = False) -> None:
+def command(
+    cluster: options.Cluster = None,
+    now: Annotated[bool, typer.Option("--now", help="Do not wait for a checkpoint.")] = False,
+    yes: options.Yes = False,
+    json: options.Json = False,
+) -> None:
     """Give everything back, and prove that nothing is left.
 
-    A run that is on ends; its checkpoints, the story and the bill stay. Exits with 1 and a list if anything could
-    not be ended.
+    A run that is on saves a checkpoint and ends; its checkpoints, the story and the bill stay. Exits with 1 and a
+    list if anything could not be ended.
 
     \b
     Example:
@@ -18,11 +27,13 @@ def command(cluster: options.Cluster = None, yes: options.Yes = False, json: opt
     from bamboo_cli import clusters, output
     from bamboo_cli.bills import read_bill
     from bamboo_cli.errors import StateError
-    from bamboo_cli.teardown import bring_down
+    from bamboo_cli.teardown import bring_down, stop_in_order
     from bamboo_cli.views.bill import total_line
 
     path = clusters.state_file(cluster)
     output.confirm(f"End the run and give back all nodes of cluster {path.parent.name}?", yes=yes)
+    if not now:
+        stop_in_order(path)
     down = bring_down(path.parent)
     if json:
         output.json_result(down)

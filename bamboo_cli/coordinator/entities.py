@@ -242,6 +242,9 @@ class Checkpoints:
     """When the members save the last step again. Until then, further failures are of the same try."""
     marking: tuple[int, ...] = ()
     """Steps whose marker is being written."""
+    asked: int | None = None
+    """The step of the newest one that was asked for out of turn."""
+    asked_at: float = 0.0
 
 
 Entity = Cluster | Node | Run | Progress | Checkpoints

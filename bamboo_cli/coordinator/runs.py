@@ -12,6 +12,7 @@ from bamboo_cli.coordinator import (
     plans,
     progress,
     rungs,
+    saving,
     workers,
 )
 from bamboo_cli.coordinator.board import Board
@@ -135,6 +136,7 @@ def _running(board: Board, run: Run) -> None:
     elif _is_stuck(board, run):
         _break_free(board, run)
     else:
+        saving.while_in_danger(board, run)
         _change_in_time(board, run)
 
 
@@ -209,7 +211,8 @@ def _halting(board: Board, run: Run) -> None:
 
 def _all_stopped(board: Board, run: Run) -> None:
     if run.stop_requested:
-        endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "")
+        if saving.is_saved(board, run):
+            endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "")
     else:
         _plan_or_wait(board, run)
 

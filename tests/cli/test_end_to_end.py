@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from bamboo_trainer.manifest import MANIFEST_FILE, step_folder
 
 from bamboo_cli.coordinator.lock import owner
 from tests.cluster import NAME, Bamboo
@@ -153,3 +154,19 @@ def test_a_cluster_lives_on_between_commands_and_through_the_death_of_its_coordi
     down = bamboo.call("down", "--yes")
     assert down.exit_code == 0, down.stderr
     assert "nothing is left" in down.stdout
+
+
+def test_down_lets_a_run_save_its_last_step_first(bamboo: Bamboo, tmp_path: Path) -> None:
+    url = tmp_path / "saved"
+    job = bamboo.job(**TWO_STAGES, checkpoint={"url": str(url), "every": 1_000_000})
+    assert bamboo.call("up", job, "--yes").exit_code == 0
+    bamboo.begin("train", job, "--set", "steps=100000")
+    bamboo.until(lambda: bamboo.committed_steps() > 5, "some steps")
+
+    down = bamboo.call("down", "--yes")
+
+    assert down.exit_code == 0, down.stderr
+    last = bamboo.status().run.committed_steps - 1
+    assert f"the checkpoint of step {last} is complete" in bamboo.story()
+    assert [marker.parent.name for marker in url.rglob(MANIFEST_FILE)] == [step_folder(last)]
+    assert bamboo.left() == []

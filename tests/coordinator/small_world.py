@@ -67,6 +67,7 @@ class FakeWorker:
     unread: list[control.ToWorker] = field(default_factory=list)
     """What reached it while it was frozen."""
     to_save: int | None = None
+    save_after: int | None = None
     learned: control.Learn | None = None
 
     @property
@@ -359,6 +360,12 @@ class World:
                     worker.generation = message.generation
                     worker.stopped = True
                     self._report_stopped(worker)
+            case control.Save() if message.generation == worker.generation:
+                if message.step == worker.committed_step and not worker.awaited:
+                    worker.to_save = message.step
+                    self._save(worker)
+                else:
+                    worker.save_after = message.step
             case control.WriteModel():
                 if message.checkpoint_step not in self.markers:
                     failed = control.WorkerFailed(fault="checkpoint_unreadable", detail="no such checkpoint")
@@ -504,7 +511,7 @@ class World:
             assert m.plan is not None and m.spec is not None
             if m.worker_id == m.plan.reporter:
                 self._report_commit(m, step)
-            if step == m.spec.num_steps - 1 or (step + 1) % m.spec.checkpoint_every == 0:
+            if step == m.spec.num_steps - 1 or (step + 1) % m.spec.checkpoint_every == 0 or step == m.save_after:
                 m.to_save = step
             m.stopped = stop or step == m.spec.num_steps - 1
             if stop:

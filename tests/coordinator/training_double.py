@@ -24,6 +24,7 @@ from bamboo_trainer.control import (
     Prepared,
     Quiesce,
     RunComplete,
+    Save,
     StepCommitted,
     Stopped,
     TrainingSpec,
@@ -146,6 +147,8 @@ def main() -> None:
                 training.start()
             case Quiesce() | Halt() if training is not None:
                 say(training.stopped(message.generation))
+            case Save() if training is not None and training.stopping.is_set():
+                training.save(message.step)
             case WriteModel():
                 say(
                     ModelWritten(

@@ -253,6 +253,8 @@ class MachineWorld:
                 executor.quiesce(message.generation)
             case control.Halt():
                 executor.halt(message.generation)
+            case control.Save():
+                executor.save(message.generation, message.step)
             case control.WriteModel():
                 written = control.ModelWritten(
                     checkpoint_step=message.checkpoint_step, url=message.url, num_parameters=1, weights_sha256="x"

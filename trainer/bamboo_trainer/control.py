@@ -107,6 +107,16 @@ class Learn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Save:
+    """Save the layers after this step, as if a checkpoint were due. Too late for a step that is past, but for the last
+    one: then the checkpoint stays incomplete, and invisible."""
+
+    kind: Literal["save"] = "save"
+    generation: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteModel:
     """Merge the layer files of a complete checkpoint into one safetensors file; answered by ``ModelWritten``."""
 
@@ -120,7 +130,7 @@ class Exit:
     kind: Literal["exit"] = "exit"
 
 
-ToWorker = Prepare | Adopt | Quiesce | Halt | Learn | WriteModel | Exit
+ToWorker = Prepare | Adopt | Quiesce | Halt | Learn | Save | WriteModel | Exit
 
 # --- worker to agent (and, relayed, to the coordinator) --------------------------------------------------------
 

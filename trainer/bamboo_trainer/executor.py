@@ -62,6 +62,7 @@ class Executor:
         self._awaited: dict[int, WorkerId] = {}  # layer -> the peer it was asked of
         self._distrusted: set[int] = set()
         self._to_save: int | None = None
+        self._save_after: int | None = None  # a step to come whose layers were asked for
         self._learning = Learning(compute, send, report)
 
     @property
@@ -176,6 +177,15 @@ class Executor:
         self.generation = generation
         self.stopped = True
         self._report_stopped()
+
+    def save(self, generation: int, step: int) -> None:
+        """Save the hosted layers as they are after ``step``: now, or when it is committed."""
+        if generation != self.generation or self.plan is None:
+            return
+        if step == self.committed_step and not self._awaited:
+            self._to_save = step
+        else:
+            self._save_after = step
 
     # --- work ---------------------------------------------------------------------------------------------------
 
@@ -322,7 +332,7 @@ class Executor:
         assert self.plan is not None
         self._apply(summary)
         last = summary.step == self._spec.num_steps - 1
-        if last or (summary.step + 1) % self._spec.checkpoint_every == 0:
+        if last or (summary.step + 1) % self._spec.checkpoint_every == 0 or summary.step == self._save_after:
             self._to_save = summary.step
         if self.worker_id == self.plan.reporter:
             self._report_commit(summary)

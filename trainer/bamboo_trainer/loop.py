@@ -121,6 +121,8 @@ class WorkerLoop:
                 job.executor.quiesce(item.generation)
             case control.Halt() if job:
                 job.executor.halt(item.generation)
+            case control.Save() if job:
+                job.executor.save(item.generation, item.step)
             case FrameArrived() if job:
                 job.executor.receive(item.peer, item.frame)
             case LinkUp() if job:

@@ -1,0 +1,71 @@
+"""Checkpoints out of turn: while layers are about to lose all their holders, and before a run stops."""
+
+import math
+from dataclasses import replace
+
+from bamboo_trainer.control import Save
+
+from bamboo_cli.coordinator import progress
+from bamboo_cli.coordinator.board import Board
+from bamboo_cli.coordinator.entities import Checkpoints, Run
+from bamboo_cli.coordinator.events import StoryKind
+
+AHEAD_S = 0.5
+"""The step to be saved is so far ahead that all hear of it in time; at least ``AHEAD_STEPS``, since a member may be one
+step beyond what is known."""
+AHEAD_STEPS = 2
+AGAIN_S = 5.0
+"""Between two of them."""
+LAST_S = 60.0
+"""How long a stop waits for its checkpoint."""
+
+
+def while_in_danger(board: Board, run: Run) -> None:
+    """Somebody may come in time to take the layers over, or nobody: what is saved is safe."""
+    known, made = board.checkpoints, board.progress
+    assert run.plan is not None and known is not None and made is not None
+    layers = _only_on_leaving(board, run)
+    if not layers or (known.asked is not None and not _is_answered(known, board.now)):
+        return
+    usual_s = progress.usual_step_s(made)
+    step = made.committed_step + max(AHEAD_STEPS, math.ceil(AHEAD_S / usual_s) if usual_s else 0)
+    if step >= run.spec.training.num_steps - 1:
+        return  # the last one is saved anyway
+    which = f"layer {layers[0]}" if len(layers) == 1 else f"{len(layers)} layers"
+    board.tell(StoryKind.CHECKPOINT, f"all that hold {which} are leaving: a checkpoint of step {step}", step=step)
+    _ask(board, run, step)
+
+
+def is_saved(board: Board, run: Run) -> bool:
+    """Before a stop, all members standing at one boundary: whether that step is saved, or cannot be."""
+    known, made = board.checkpoints, board.progress
+    assert known is not None and made is not None and run.plan is not None and run.pause is not None
+    steps = {stop.stopped.committed_step for stop in run.pause.stops}
+    step = made.committed_step
+    stand_together = steps == {step} and len(board.live_members()) == len(run.plan.worker_ids())
+    if step in known.complete or step < 0 or not stand_together or run.pause.generation != run.plan.generation:
+        return True
+    if known.asked != step:
+        board.tell(StoryKind.CHECKPOINT, f"a checkpoint of step {step}, before the run stops", step=step)
+        _ask(board, run, step)
+        return False
+    return known.last_failed == step or board.now - known.asked_at > LAST_S
+
+
+def _is_answered(known: Checkpoints, now: float) -> bool:
+    done = known.asked in (*known.complete, known.last_failed)
+    return now - known.asked_at > (AGAIN_S if done else LAST_S)
+
+
+def _ask(board: Board, run: Run, step: int) -> None:
+    assert run.plan is not None and board.checkpoints is not None
+    board.checkpoints = replace(board.checkpoints, asked=step, asked_at=board.now)
+    for worker_id in board.live_members():
+        board.tell_worker(worker_id, Save(generation=run.plan.generation, step=step))
+
+
+def _only_on_leaving(board: Board, run: Run) -> tuple[int, ...]:
+    """Layers whose every holder is under notice."""
+    assert run.plan is not None
+    leaving = {n.worker.worker_id for n in board.nodes.values() if n.worker and n.leaving and n.deadline is not None}
+    return tuple(x for x in range(run.plan.num_layers) if set(run.plan.holders_of(x)) <= leaving)

@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 
+from bamboo_trainer.control import LayerCost
 from bamboo_trainer.dryrun import DryRun, Durations, dry_run, grid
+from bamboo_trainer.placement import Candidate
 from bamboo_trainer.plan import Mode, NodeId, Plan, WorkerId
-from bamboo_trainer.reconfigure import Candidate, Wanted, plan_boundary
+from bamboo_trainer.reconfigure import plan_boundary
 from bamboo_trainer.survival import fatal_per_hour, zones_that_matter
+from bamboo_trainer.wanted import Wanted
 
 from bamboo_cli.config import JobConfig, ZoneConfig
 from bamboo_cli.coordinator.checkpoints import PRIOR_NODE_SECONDS
@@ -141,9 +144,10 @@ def _plan(job: JobConfig, zones: list[ZoneConfig]) -> Plan:
         mode=job.redundancy,
         level=job.redundancy_level,
         num_microbatches=job.num_microbatches,
-        forward_s=(1.0,) * job.stages,
-        backward_s=(2.0,) * job.stages,
-        parameter_bytes=(1,) * job.stages,
+        costs=tuple(
+            LayerCost(name=f"stage {i}", forward_s=1.0, backward_s=2.0, parameter_bytes=1, activation_bytes=1)
+            for i in range(job.stages)
+        ),
     )
     return plan_boundary(generation=1, first_step=0, candidates=candidates, wanted=wanted)
 

@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from bamboo_trainer import control
+from bamboo_trainer.arrangement import build_pipelines
 from bamboo_trainer.bubbles import with_slots
 from bamboo_trainer.dryrun import Durations
 from bamboo_trainer.partition import cut
@@ -29,7 +30,6 @@ from bamboo_trainer.plan import (
     WorkerId,
     check_plan,
 )
-from bamboo_trainer.reconfigure import build_pipelines
 
 
 @dataclass(slots=True)

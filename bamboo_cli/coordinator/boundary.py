@@ -1,10 +1,11 @@
-"""The next plan for a step boundary: whether there should be one, from which step, over whom. docs/coordinator.md."""
+"""The next plan for a step boundary: from which step, over whom. docs/coordinator.md."""
 
 from dataclasses import replace
 
+from bamboo_trainer.placement import Candidate
 from bamboo_trainer.plan import Fetch, Plan, StepSummary, WorkerId
-from bamboo_trainer.reconfigure import Candidate, Shape, Wanted, choose_shape, plan_boundary
-from bamboo_trainer.redundancy import is_fully_shadowed
+from bamboo_trainer.planner import arrange
+from bamboo_trainer.reconfigure import plan_boundary
 
 from bamboo_cli.coordinator import checkpoints, progress
 from bamboo_cli.coordinator.board import Board
@@ -12,60 +13,7 @@ from bamboo_cli.coordinator.entities import Run
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.plans import put_in_force
 from bamboo_cli.coordinator.states import WANTED, NodeState, RunState, WorkerState
-
-
-def wanted_of(run: Run) -> Wanted:
-    return Wanted(
-        num_pipelines=run.spec.num_pipelines,
-        num_stages=run.spec.num_stages,
-        mode=run.spec.mode,
-        level=run.spec.level,
-        num_microbatches=run.spec.training.num_microbatches,
-        forward_s=tuple(cost.forward_s for cost in run.costs),
-        backward_s=tuple(cost.backward_s for cost in run.costs),
-        parameter_bytes=tuple(cost.parameter_bytes for cost in run.costs),
-    )
-
-
-def why_change(board: Board) -> tuple[str, float] | None:
-    """Why a boundary plan would be better than the one in force, and how long that may wait, in seconds."""
-    run = board.run
-    assert run is not None and run.plan is not None
-    staying = board.staying(WorkerState.PREPARED)
-    if len(staying) < max(1, run.spec.min_nodes):
-        return None
-    wanted = wanted_of(run)
-    shape = choose_shape(len(staying), wanted)
-    urgent_s = board.config.patience_s if _would_thin_out(board, shape) else board.config.settle_s
-    leaving = sorted(
-        n.node_id for n in board.nodes.values() if n.leaving and n.worker and _works(run, n.worker.worker_id)
-    )
-    if leaving:
-        return f"{', '.join(leaving)} is leaving", urgent_s
-    if run.distrusted:
-        copies = ", ".join(f"layer {d.layer} on {d.worker_id}" for d in run.distrusted)
-        return f"copies that differ from their owners': {copies}", board.config.settle_s
-    num_hosts = len({stage.host for stage in run.plan.stages()})
-    if wanted.is_redundant and len(staying) >= 2 and not is_fully_shadowed(run.plan, wanted.level):
-        return "a stage lacks a shadow", urgent_s
-    if shape.num_hosts > num_hosts:
-        return f"{len(staying)} nodes can host more", board.config.gather_s if is_anybody_coming(board) else 0.0
-    return None
-
-
-def _works(run: Run, worker_id: WorkerId) -> bool:
-    assert run.plan is not None
-    return bool(run.plan.layers_of(worker_id))
-
-
-def _would_thin_out(board: Board, shape: Shape) -> bool:
-    """Fewer pipelines change the bits of the sums. While other nodes are coming that can wait: with protection and
-    another pipeline, no single loss costs a step meanwhile."""
-    run = board.run
-    assert run is not None
-    if run.plan is None or shape.num_pipelines >= run.plan.num_pipelines:
-        return False
-    return wanted_of(run).is_protected and is_anybody_coming(board)
+from bamboo_cli.coordinator.weather import wanted_of
 
 
 def is_anybody_coming(board: Board) -> bool:
@@ -105,7 +53,20 @@ def may_plan(board: Board) -> bool:
     if usable < max(1, run.spec.min_nodes):
         return False
     stood_still_s = board.now - (run.pause.since if run.pause else run.since)
-    return stood_still_s >= board.config.patience_s or not _would_thin_out(board, choose_shape(usable, wanted_of(run)))
+    return stood_still_s >= board.config.patience_s or not would_thin_out(board, usable)
+
+
+def would_thin_out(board: Board, num_workers: int) -> bool:
+    """Fewer pipelines change the bits of the sums. While other nodes are coming that can wait: with protection and
+    another pipeline, no single loss costs a step meanwhile. Where their number is the planner's, it waits for nobody.
+    """
+    run = board.run
+    assert run is not None
+    wanted = wanted_of(board)
+    if run.plan is None or wanted.num_pipelines is None:
+        return False
+    thinner = arrange(num_workers, wanted).num_pipelines < run.plan.num_pipelines
+    return thinner and wanted.is_protected and is_anybody_coming(board)
 
 
 def _usable(board: Board) -> list[WorkerId]:
@@ -198,7 +159,7 @@ def fetches_if_now(board: Board) -> tuple[Fetch, ...]:
         replace(c, layers=frozenset(x for x in run.plan.layers_of(c.worker_id) if (c.worker_id, x) not in bad))
         for c in _candidates(board, base=-2)
     )
-    wanted = wanted_of(run)
+    wanted = wanted_of(board)
     if all(c.leaving for c in candidates):
         return ()
     plan = plan_boundary(generation=0, first_step=0, candidates=candidates, wanted=wanted)
@@ -253,7 +214,7 @@ def _make_plan(board: Board, run: Run, base: int, told: StepSummary | None) -> P
         generation=board.next_generation(),
         first_step=base + 1,
         candidates=_candidates(board, base),
-        wanted=wanted_of(run),
+        wanted=wanted_of(board),
         checkpoint_step=newest if newest == base else None,
         roll_forward=told if rolls else None,
         reason=run.pause.reason if run.pause else "the run begins",

@@ -22,6 +22,15 @@ class ZoneMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SeenLoss:
+    """Of a node's worker, by its number there; noted once, whoever tells of it."""
+
+    node_id: NodeId
+    incarnation: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRequest:
     request_id: int
     request: Request
@@ -44,6 +53,8 @@ class Cluster:
     """Nodes that the cloud has taken."""
     node_seconds: float = 0.0
     """Lived by nodes that have ended, from the joining of their agents; with ``num_taken``, the hazard."""
+    losses: tuple[SeenLoss, ...] = ()
+    """The latest, oldest first: the hazard lately."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

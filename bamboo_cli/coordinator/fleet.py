@@ -7,7 +7,7 @@ from bamboo_agent.messages import Leave
 from bamboo_trainer.plan import NodeId
 
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import Node, ZoneMemory
+from bamboo_cli.coordinator.entities import Node, SeenLoss, ZoneMemory
 from bamboo_cli.coordinator.events import (
     CreateFailed,
     CreateFault,
@@ -25,6 +25,7 @@ SHORT_MEMORY_S = 120.0
 TAKEN_MEMORY_S = 600.0
 """A zone that took a node from us is asked late for so long."""
 MAX_BACK_OFF_S = 60.0
+LOSSES_KEPT = 32
 NO_HURRY_S = 60.0
 """Between tries where only the user can help: quota, credentials."""
 
@@ -135,10 +136,19 @@ def count_taken(board: Board, node: Node) -> None:
     if node.taken:
         return
     board.put(replace(node, taken=True))
+    note_loss(board, node)
     board.cluster = replace(board.cluster, num_taken=board.cluster.num_taken + 1)
     remember(board, node.zone, took=True)
     if board.active_run is not None and board.progress is not None:
         board.progress = replace(board.progress, preemptions=board.progress.preemptions + 1)
+
+
+def note_loss(board: Board, node: Node) -> None:
+    """Whatever its cause."""
+    seen = SeenLoss(node_id=node.node_id, incarnation=node.incarnation, at=board.now)
+    before = board.cluster.losses
+    if all((loss.node_id, loss.incarnation) != (seen.node_id, seen.incarnation) for loss in before):
+        board.cluster = replace(board.cluster, losses=(*before, seen)[-LOSSES_KEPT:])
 
 
 def uncount_taken(board: Board, node: Node) -> Node:

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 from bamboo_trainer.control import Learn, Learned
 from bamboo_trainer.plan import Fetch, Member, WorkerId
-from bamboo_trainer.reconfigure import choose_shape
+from bamboo_trainer.planner import arrange
 
 from bamboo_cli.coordinator import boundary, checkpoints, progress, rungs
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Handover, Lesson, Run
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.states import WorkerState
+from bamboo_cli.coordinator.weather import wanted_of
 
 MIN_MEASURED_BYTES = 1 << 20
 """Fewer say more about latency than about the link."""
@@ -105,7 +106,7 @@ def _awaits_replacement(board: Board, run: Run) -> bool:
         return False
     num_staying = len(board.staying(WorkerState.PREPARED))
     num_hosts = len({stage.host for stage in run.plan.stages()})
-    if num_staying and choose_shape(num_staying, boundary.wanted_of(run)).num_hosts >= num_hosts:
+    if num_staying and arrange(num_staying, wanted_of(board)).num_hosts >= num_hosts:
         return False
     left_s = _seconds_left(board)
     if left_s is None:

@@ -25,6 +25,7 @@ def lose_worker(board: Board, node: Node, why: str, *, fence: bool) -> Node:
         board.run = replace(
             board.run, broken=tuple(b for b in board.run.broken if worker_id not in (b.reporter, b.peer))
         )
+    fleet.note_loss(board, node)
     return board.put_worker(node, None)
 
 

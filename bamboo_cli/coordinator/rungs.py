@@ -3,20 +3,19 @@
 from collections.abc import Collection
 
 from bamboo_trainer.plan import StagePlan, WorkerId
-from bamboo_trainer.reconfigure import choose_shape
+from bamboo_trainer.planner import arrange
 from bamboo_trainer.redundancy import fail_over
+from bamboo_trainer.wanted import PRIOR_BYTES_PER_S
 
-from bamboo_cli.coordinator import boundary, checkpoints, progress
+from bamboo_cli.coordinator import checkpoints, progress
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.states import WorkerState
-
-DEFAULT_BYTES_PER_S = 100e6
-"""Of a link, until one has been seen: a little under a gigabit a second."""
+from bamboo_cli.coordinator.weather import wanted_of
 
 
 def bytes_per_s(board: Board) -> float:
     assert board.progress is not None
-    return board.progress.link_bytes_per_s or DEFAULT_BYTES_PER_S
+    return board.progress.link_bytes_per_s or PRIOR_BYTES_PER_S
 
 
 def is_rerun_cheaper(board: Board, lost: Collection[WorkerId]) -> bool:
@@ -36,7 +35,7 @@ def is_rerun_cheaper(board: Board, lost: Collection[WorkerId]) -> bool:
         return False
     num_hosts = len({stage.host for stage in run.plan.stages()})
     staying = board.staying(WorkerState.PREPARED)
-    if not staying or choose_shape(len(staying), boundary.wanted_of(run)).num_hosts < num_hosts:
+    if not staying or arrange(len(staying), wanted_of(board)).num_hosts < num_hosts:
         return False
     passed_s = board.now - known.last_commit_at
     most = max(sum(run.costs[layer].parameter_bytes for layer in stage.layers) for stage in orphans)

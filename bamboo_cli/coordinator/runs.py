@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from bamboo_cli.coordinator import (
     boundary,
+    change,
     checkpoints,
     endings,
     handover,
@@ -71,7 +72,7 @@ def _starting(board: Board, run: Run) -> None:
 
 
 def _is_enough(board: Board, run: Run, num_ready: int) -> bool:
-    wanted = min(run.spec.num_pipelines * run.spec.num_stages, board.config.num_nodes)
+    wanted = min(run.spec.num_hosts(board.config.num_nodes), board.config.num_nodes)
     if num_ready >= wanted:
         return True
     patient = board.now - run.started_at < board.config.patience_s
@@ -86,10 +87,10 @@ def _profiling(board: Board, run: Run) -> None:
         if spec.checkpoint_every < 1:
             every = checkpoints.interval_steps(
                 run.costs,
-                num_stages=run.spec.num_stages,
+                num_stages=run.spec.num_stages or run.spec.num_hosts(board.config.num_nodes),
                 num_microbatches=spec.num_microbatches,
                 cluster=board.cluster,
-                num_nodes=run.spec.num_pipelines * run.spec.num_stages,
+                num_nodes=run.spec.num_hosts(board.config.num_nodes),
             )
             spec = replace(spec, checkpoint_every=every)
             board.tell(StoryKind.CHECKPOINT, f"a checkpoint every {every} steps", steps=every)
@@ -158,12 +159,12 @@ def _break_free(board: Board, run: Run) -> None:
 
 
 def _change_in_time(board: Board, run: Run) -> None:
-    change = boundary.why_change(board)
-    if change is None:
+    found = change.why_change(board)
+    if found is None:
         if run.change_since is not None or run.handover is not None:
             board.run = replace(run, change_since=None, handover=None)
         return
-    reason, delay_s = change
+    reason, delay_s = found
     since = board.now if run.change_since is None else run.change_since
     if board.now - since >= delay_s and handover.is_ready(board, reason):
         plans.quiesce(board, reason)

@@ -52,13 +52,15 @@ class RunSpec:
 
     training: TrainingSpec
     """``checkpoint_every`` 0 means auto: resolved once, when the layers have been measured."""
-    num_pipelines: int
-    num_stages: int
+    num_pipelines: int | None
+    num_stages: int | None
     min_nodes: int = 1
     """With fewer the run waits."""
-    mode: Mode = Mode.BUBBLE
-    level: int = 1
-    """Shadows a stage."""
+    mode: Mode | None = Mode.BUBBLE
+    level: int | None = 1
+    """Shadows a stage. Of these four, None is for the planner to choose."""
+    memory_bytes: int | None = None
+    """That a worker has for the model; None: no limit is known."""
     checkpoints_kept: int = 2
     model_url: str = ""
     """Where the merged model is written at the end; empty: ``<checkpoint_url>/model.safetensors``."""
@@ -69,3 +71,9 @@ class RunSpec:
     @property
     def run_id(self) -> str:
         return self.training.run_id
+
+    def num_hosts(self, num_nodes: int) -> int:
+        """Workers that the shape asks for; all of the nodes, where it is the planner's."""
+        if self.num_pipelines is None or self.num_stages is None:
+            return num_nodes
+        return self.num_pipelines * self.num_stages

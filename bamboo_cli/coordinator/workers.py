@@ -124,7 +124,7 @@ def crashed_in_training(board: Board, how: str) -> str | None:
     goes_on = progress.committed_step > run.crashed_after
     num_crashes = 1 if goes_on else run.num_crashes + 1
     board.run = replace(run, num_crashes=num_crashes, crashed_after=max(run.crashed_after, progress.committed_step))
-    if num_crashes < MAX_CRASHES_A_STAGE * run.spec.num_pipelines * run.spec.num_stages:
+    if num_crashes < MAX_CRASHES_A_STAGE * run.spec.num_hosts(board.config.num_nodes):
         return None
     step = run.crashed_after + 1
     return f"workers failed {num_crashes} times in a row without getting beyond step {step}; the last with {how}"

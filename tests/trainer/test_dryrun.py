@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 from bamboo_trainer import dryrun
+from bamboo_trainer.arrangement import build_pipelines
 from bamboo_trainer.dryrun import DeadlockError, Durations, dry_run, grid
 from bamboo_trainer.plan import Member, Mode, NodeId, Plan, PlanKind, WorkerId
-from bamboo_trainer.reconfigure import build_pipelines
 from bamboo_trainer.redundancy import fail_over
 
 

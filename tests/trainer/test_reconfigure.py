@@ -3,9 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from bamboo_trainer.control import LayerCost
+from bamboo_trainer.placement import Candidate
 from bamboo_trainer.plan import Mode, NodeId, Plan, PlanKind, WorkerId, check_plan
-from bamboo_trainer.reconfigure import Candidate, Shape, Wanted, choose_shape, plan_boundary
+from bamboo_trainer.planner import choose_shape
+from bamboo_trainer.reconfigure import plan_boundary
 from bamboo_trainer.redundancy import fail_over, is_fully_shadowed
+from bamboo_trainer.wanted import Wanted
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,9 +28,10 @@ def want(
         mode=mode,
         level=level,
         num_microbatches=microbatches,
-        forward_s=(1.0,) * num_layers,
-        backward_s=(2.0,) * num_layers,
-        parameter_bytes=(100,) * num_layers,
+        costs=tuple(
+            LayerCost(name=f"l{i}", forward_s=1.0, backward_s=2.0, parameter_bytes=100, activation_bytes=10)
+            for i in range(num_layers)
+        ),
     )
 
 
@@ -162,22 +167,22 @@ def test_without_a_shadow_the_least_busy_worker_of_another_pipeline_takes_over()
 
 @given(st.integers(1, 12), wanteds)
 def test_the_number_of_pipelines_is_kept_as_long_as_it_can_be(num_workers: int, wanted: Wanted) -> None:
-    shape = choose_shape(num_workers, wanted)
-    assert 1 <= shape.num_hosts <= num_workers
+    num_pipelines, num_stages = choose_shape(num_workers, wanted)
+    assert 1 <= num_pipelines * num_stages <= num_workers
     each = 2 if wanted.is_redundant else 1
     if num_workers >= each * wanted.num_pipelines and wanted.num_microbatches >= wanted.num_pipelines:
-        assert shape.num_pipelines == wanted.num_pipelines
+        assert num_pipelines == wanted.num_pipelines
 
 
 def test_shapes_that_the_number_of_workers_gives() -> None:
     two_by_two = want(2, 2)
-    assert choose_shape(5, two_by_two) == Shape(num_pipelines=2, num_stages=2)
-    assert choose_shape(4, two_by_two) == Shape(num_pipelines=2, num_stages=2)
-    assert choose_shape(3, two_by_two) == Shape(num_pipelines=1, num_stages=2)
-    assert choose_shape(1, two_by_two) == Shape(num_pipelines=1, num_stages=1)
-    assert choose_shape(5, want(2, 3)) == Shape(num_pipelines=2, num_stages=2)
-    assert choose_shape(3, want(2, 2, mode=Mode.OFF)) == Shape(num_pipelines=2, num_stages=1)
-    assert choose_shape(2, want(2, 1)) == Shape(num_pipelines=2, num_stages=1)
+    assert choose_shape(5, two_by_two) == (2, 2)
+    assert choose_shape(4, two_by_two) == (2, 2)
+    assert choose_shape(3, two_by_two) == (1, 2)
+    assert choose_shape(1, two_by_two) == (1, 1)
+    assert choose_shape(5, want(2, 3)) == (2, 2)
+    assert choose_shape(3, want(2, 2, mode=Mode.OFF)) == (2, 1)
+    assert choose_shape(2, want(2, 1)) == (2, 1)
 
 
 def test_workers_stay_on_the_layers_that_they_hold() -> None:

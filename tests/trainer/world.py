@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from bamboo_trainer import control
+from bamboo_trainer.arrangement import build_pipelines
 from bamboo_trainer.bubbles import with_slots
 from bamboo_trainer.dryrun import Durations
 from bamboo_trainer.executor import Executor
@@ -24,7 +25,6 @@ from bamboo_trainer.plan import (
     WorkerId,
     check_plan,
 )
-from bamboo_trainer.reconfigure import build_pipelines
 from bamboo_trainer.schedule import Action
 
 from tests.trainer.integer_compute import Disk, IntegerCompute

@@ -19,13 +19,17 @@ MAX_ACTIONS = 20_000
 Place = tuple[int, int]
 
 
-def with_slots(plan: Plan, durations: Durations, margin: float = MARGIN) -> Plan:
-    """The plan whose ``bubble`` stages say which FRC fits where (``StagePlan.slots``)."""
+def with_slots(plan: Plan, durations: Durations, margin: float = MARGIN, result: DryRun | None = None) -> Plan:
+    """The plan whose ``bubble`` stages say which FRC fits where (``StagePlan.slots``).
+
+    ``result``: of ``dry_run`` of the plan without its shadows, where that is known.
+    """
     num_actions = 2 * sum(len(p.microbatches) * len(p.stages) for p in plan.pipelines)
     if num_actions > MAX_ACTIONS or not any(s.mode is Mode.BUBBLE and s.shadows for s in plan.stages()):
         return plan
-    result = dry_run(_map_stages(plan, lambda stage: replace(stage, shadows=(), slots=())), durations)
-    filled = {worker_id: _fill(plan, worker_id, result, durations, margin) for worker_id in plan.worker_ids()}
+    if result is None:
+        result = dry_run(without_shadows(plan), durations)
+    filled = {w: _fill(plan, w, result, durations, margin) for w in plan.worker_ids()}
 
     def slotted(stage: StagePlan) -> StagePlan:
         if stage.mode is not Mode.BUBBLE:
@@ -33,6 +37,10 @@ def with_slots(plan: Plan, durations: Durations, margin: float = MARGIN) -> Plan
         return replace(stage, slots=tuple(filled[shadow][stage.place] for shadow in stage.shadows))
 
     return _map_stages(plan, slotted)
+
+
+def without_shadows(plan: Plan) -> Plan:
+    return _map_stages(plan, lambda stage: replace(stage, shadows=(), slots=()))
 
 
 def _fill(

@@ -155,6 +155,22 @@ class LayerCost:
     parameter_bytes: int
     activation_bytes: int
     """Of the layer's output for one microbatch."""
+    kept_bytes: int | None = None
+    """What its forward keeps for the backward of one microbatch; None: not measured, taken for twice the output."""
+    optimizer_bytes: int | None = None
+    """Of the optimizer's state; None: not measured, taken for Adam's two moments."""
+    update_s: float = 0.0
+    """Of one optimizer step."""
+
+    @property
+    def kept(self) -> int:
+        return 2 * self.activation_bytes if self.kept_bytes is None else self.kept_bytes
+
+    @property
+    def state_bytes(self) -> int:
+        """Parameters and optimizer state: what travels when the layer changes hands."""
+        moments = 2 * self.parameter_bytes if self.optimizer_bytes is None else self.optimizer_bytes
+        return self.parameter_bytes + moments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,14 +22,13 @@ def cut(
     num_layers = len(costs_s)
     if not 1 <= num_stages <= num_layers:
         raise ValueError(f"{num_layers} layers cannot be cut into {num_stages} stages")
-    # Whole nanoseconds: sums are exact, so equal costs are equal and every machine finds the same cut.
-    total_ns = [0, *accumulate(round(cost * 1e9) for cost in costs_s)]
+    total_ns = _totals_ns(costs_s)
     total_bytes = [0, *accumulate(layer_bytes or [0] * num_layers)]
 
     def fits(first: int, end: int) -> bool:
         return limit_bytes is None or total_bytes[end] - total_bytes[first] <= limit_bytes
 
-    longest = _shortest_longest(total_ns, num_stages, fits)
+    *_, longest = _shortest_longest(total_ns, num_stages, fits)
     if longest is None:
         raise ValueError(
             f"{num_layers} layers of {total_bytes[-1]} bytes do not fit into {num_stages} stages of {limit_bytes} bytes"
@@ -37,9 +36,23 @@ def cut(
     return _most_even(total_ns, num_stages, fits, longest)
 
 
-def _shortest_longest(total: Sequence[int], num_stages: int, fits: Fits) -> int | None:
-    """Cost of the longest stage of the best cut; None when no cut fits. Dynamic programming over the first layers."""
+def shortest_longest(costs_s: Sequence[float]) -> tuple[float, ...]:
+    """Cost of the longest stage of the best cut into 0, 1, 2, … stages, up to one a layer. Of 0 it is 0."""
+    found = _shortest_longest(_totals_ns(costs_s), len(costs_s), lambda first, end: True)
+    return (0.0, *((ns or 0) / 1e9 for ns in found))
+
+
+def _totals_ns(costs_s: Sequence[float]) -> list[int]:
+    """Of the first 0, 1, 2, … layers. Whole nanoseconds: sums are exact, so equal costs are equal and every machine
+    finds the same cut."""
+    return [0, *accumulate(round(cost * 1e9) for cost in costs_s)]
+
+
+def _shortest_longest(total: Sequence[int], num_stages: int, fits: Fits) -> list[int | None]:
+    """Cost of the longest stage of the best cut into 1, 2, … stages; None when no cut fits. Dynamic programming over
+    the first layers."""
     num_layers = len(total) - 1
+    found: list[int | None] = []
     best: list[int | None] = [0] + [None] * num_layers  # of layers [0, end) in the stages so far
     for _ in range(num_stages):
         best = [
@@ -53,7 +66,8 @@ def _shortest_longest(total: Sequence[int], num_stages: int, fits: Fits) -> int 
             )
             for end in range(num_layers + 1)
         ]
-    return best[num_layers]
+        found.append(best[num_layers])
+    return found
 
 
 def _most_even(total: Sequence[int], num_stages: int, fits: Fits, longest: int) -> tuple[range, ...]:

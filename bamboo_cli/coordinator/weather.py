@@ -1,0 +1,93 @@
+"""What the run has seen of losses, links and pauses, as the planner wants to know it. Pure; docs/planner.md."""
+
+import math
+
+from bamboo_trainer.wanted import (
+    HORIZON_S,
+    PRIOR_BYTES_PER_S,
+    PRIOR_RESTORE_S,
+    PRIOR_SWITCH_S,
+    Wanted,
+    Weather,
+)
+
+from bamboo_cli.coordinator import checkpoints, progress
+from bamboo_cli.coordinator.board import Board
+from bamboo_cli.coordinator.states import NodeState
+
+LATELY_S = 3600.0
+"""Losses and nodes of so long ago count."""
+UNSETTLED = 3
+"""So many losses lately make a pattern; fewer are bad luck."""
+BURST_S = 2.0
+"""Losses so close to each other are one."""
+
+
+def wanted_of(board: Board) -> Wanted:
+    """What the run asks of its plans, as of now."""
+    run = board.run
+    assert run is not None
+    return Wanted(
+        num_pipelines=run.spec.num_pipelines,
+        num_stages=run.spec.num_stages,
+        mode=run.spec.mode,
+        level=run.spec.level,
+        num_microbatches=run.spec.training.num_microbatches,
+        costs=run.costs,
+        weather=weather(board),
+    )
+
+
+def weather(board: Board) -> Weather:
+    """Rounded, so that it changes seldom: what is expected of the next hour is not known better than that."""
+    run, known = board.run, board.progress
+    assert run is not None and known is not None
+    num_switches = known.failovers + known.reconfigurations + known.restores
+    return Weather(
+        hazard=_rounded(hazard(board)),
+        link_bytes_per_s=_rounded(known.link_bytes_per_s or PRIOR_BYTES_PER_S),
+        switch_s=_rounded((PRIOR_SWITCH_S + known.pause_s) / (1 + num_switches)),
+        restore_s=_rounded(_restore_s(board)),
+        memory_bytes=run.spec.memory_bytes,
+    )
+
+
+def hazard(board: Board) -> float:
+    """Losses per node and hour lately, with one loss in two node-hours as the prior."""
+    since = board.now - LATELY_S
+    node_seconds = 0.0
+    for node in board.nodes.values():
+        if node.joined_at is not None:
+            until = node.since if node.state is NodeState.ENDED else board.now
+            node_seconds += max(0.0, until - max(since, node.joined_at))
+    num_lost = sum(loss.at >= since for loss in board.cluster.losses)
+    return 3600.0 * (1 + num_lost) / (checkpoints.PRIOR_NODE_SECONDS + node_seconds)
+
+
+def horizon_s(board: Board) -> float:
+    """How long a plan may be thought to be in force: an hour; after several losses lately the mean time between them,
+    or as long as it has been calm since, whichever is longer."""
+    bursts: list[float] = []
+    for loss in board.cluster.losses:
+        if loss.at >= board.now - LATELY_S and (not bursts or loss.at - bursts[-1] > BURST_S):
+            bursts.append(loss.at)
+    if len(bursts) < UNSETTLED:
+        return HORIZON_S
+    between_s = (bursts[-1] - bursts[0]) / (len(bursts) - 1)
+    return min(HORIZON_S, max(between_s, board.now - bursts[-1]))
+
+
+def _restore_s(board: Board) -> float:
+    """Reading all layers, and half of what is between two checkpoints."""
+    run, known = board.run, board.progress
+    assert run is not None and known is not None
+    step_s = progress.usual_step_s(known)
+    if not step_s or run.training is None:
+        return PRIOR_RESTORE_S
+    read_s = sum(cost.state_bytes for cost in run.costs) / checkpoints.DISK_BYTES_PER_S
+    return PRIOR_SWITCH_S + read_s + step_s * run.training.checkpoint_every / 2
+
+
+def _rounded(value: float) -> float:
+    """To the nearest power of the square root of two."""
+    return math.exp2(round(2 * math.log2(max(value, 1e-9))) / 2)

@@ -12,6 +12,7 @@ from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Run
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.plans import put_in_force
+from bamboo_cli.coordinator.roster import reckoned_with
 from bamboo_cli.coordinator.states import WANTED, NodeState, RunState, WorkerState
 from bamboo_cli.coordinator.weather import wanted_of
 
@@ -70,10 +71,11 @@ def would_thin_out(board: Board, num_workers: int) -> bool:
 
 
 def _usable(board: Board) -> list[WorkerId]:
-    """Prepared workers that get a stage: those that stay, or, when they are too few, those that are leaving as well."""
+    """Prepared workers that get a stage: those that are reckoned with, or, when they are too few, those that are
+    leaving as well."""
     run = board.run
     assert run is not None
-    staying = [n.worker.worker_id for n in board.staying(WorkerState.PREPARED) if n.worker]
+    staying = [n.worker.worker_id for n in reckoned_with(board) if n.worker]
     if len(staying) >= max(1, run.spec.min_nodes):
         return staying
     return [n.worker.worker_id for n in board.in_order() if n.worker and n.worker.state is WorkerState.PREPARED]

@@ -1,7 +1,6 @@
 """Whether the plan in force should be replaced at a step boundary, and why. docs/coordinator.md, docs/planner.md."""
 
 from bamboo_trainer.arrangement import Arrangement, arrangement_of
-from bamboo_trainer.outlook import outlook
 from bamboo_trainer.plan import Plan, WorkerId
 from bamboo_trainer.planner import arrange, is_worth_it
 from bamboo_trainer.redundancy import is_fully_shadowed
@@ -10,7 +9,7 @@ from bamboo_trainer.wanted import HORIZON_S, Wanted
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.boundary import is_anybody_coming, would_thin_out
 from bamboo_cli.coordinator.entities import Run
-from bamboo_cli.coordinator.states import WorkerState
+from bamboo_cli.coordinator.roster import reckoned_with, score
 from bamboo_cli.coordinator.weather import horizon_s, wanted_of
 
 DOUBLED = 0.5
@@ -21,26 +20,29 @@ def why_change(board: Board) -> tuple[str, float] | None:
     """Why a boundary plan would be better than the one in force, and how long that may wait, in seconds."""
     run = board.run
     assert run is not None and run.plan is not None
-    staying = board.staying(WorkerState.PREPARED)
+    staying = reckoned_with(board)
     if len(staying) < max(1, run.spec.min_nodes):
         return None
-    wanted = wanted_of(board)
-    urgent_s = board.config.patience_s if would_thin_out(board, len(staying)) else board.config.settle_s
     leaving = sorted(
         n.node_id for n in board.nodes.values() if n.leaving and n.worker and _works(run, n.worker.worker_id)
     )
     if leaving:
-        return f"{', '.join(leaving)} is leaving", urgent_s
+        return f"{', '.join(leaving)} is leaving", _urgent_s(board, len(staying))
     if run.distrusted:
         copies = ", ".join(f"layer {d.layer} on {d.worker_id}" for d in run.distrusted)
         return f"copies that differ from their owners': {copies}", board.config.settle_s
+    wanted = wanted_of(board)
     if wanted.is_redundant and len(staying) >= 2 and _lacks_shadow(run.plan, wanted):
-        return "a stage lacks a shadow", urgent_s
+        return "a stage lacks a shadow", _urgent_s(board, len(staying))
     if wanted.is_auto and _is_doubled(run.plan):
-        return "a worker runs two stages", urgent_s
+        return "a worker runs two stages", _urgent_s(board, len(staying))
     if why := _why_better(board, run.plan, wanted, len(staying)):
         return why, board.config.gather_s if is_anybody_coming(board) else 0.0
     return None
+
+
+def _urgent_s(board: Board, num_staying: int) -> float:
+    return board.config.patience_s if would_thin_out(board, num_staying) else board.config.settle_s
 
 
 def _works(run: Run, worker_id: WorkerId) -> bool:
@@ -70,19 +72,15 @@ def _why_better(board: Board, plan: Plan, wanted: Wanted, num_staying: int) -> s
         return f"{num_staying} nodes can host more" if helps else None
     if not _pays(plan, new, wanted, num_staying, expected_s):
         return None
-    more = _score(new, wanted, num_staying) / max(1e-12, _score_in_force(plan, wanted, num_staying)) - 1
+    more = score(new, wanted, num_staying) / max(1e-12, _score_in_force(plan, wanted, num_staying)) - 1
     return f"{num_staying} nodes should commit {more:.0%} more"
 
 
 def _pays(plan: Plan, new: Arrangement, wanted: Wanted, num_staying: int, expected_s: float) -> bool:
     old_score = _score_in_force(plan, wanted, num_staying)
-    new_score = _score(new, wanted, num_staying)
+    new_score = score(new, wanted, num_staying)
     return is_worth_it(new_score, old_score, switch_s=wanted.weather.switch_s, horizon_s=expected_s)
 
 
-def _score(arrangement: Arrangement, wanted: Wanted, num_staying: int) -> float:
-    return outlook(arrangement, wanted, num_staying - arrangement.num_hosts).microbatches_per_hour
-
-
 def _score_in_force(plan: Plan, wanted: Wanted, num_staying: int) -> float:
-    return _score(arrangement_of(plan), wanted, num_staying) * (DOUBLED if _is_doubled(plan) else 1.0)
+    return score(arrangement_of(plan), wanted, num_staying) * (DOUBLED if _is_doubled(plan) else 1.0)

@@ -14,7 +14,7 @@ from bamboo_cli.coordinator import boundary, checkpoints, progress, rungs
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Handover, Lesson, Run
 from bamboo_cli.coordinator.events import StoryKind
-from bamboo_cli.coordinator.states import WorkerState
+from bamboo_cli.coordinator.roster import reckoned_with
 from bamboo_cli.coordinator.weather import wanted_of
 
 MIN_MEASURED_BYTES = 1 << 20
@@ -104,7 +104,7 @@ def _awaits_replacement(board: Board, run: Run) -> bool:
     leaving = [n for n in board.nodes.values() if n.leaving and n.worker and run.plan.layers_of(n.worker.worker_id)]
     if not leaving or not boundary.is_anybody_coming(board):
         return False
-    num_staying = len(board.staying(WorkerState.PREPARED))
+    num_staying = len(reckoned_with(board))
     num_hosts = len({stage.host for stage in run.plan.stages()})
     if num_staying and arrange(num_staying, wanted_of(board)).num_hosts >= num_hosts:
         return False

@@ -9,7 +9,7 @@ from bamboo_trainer.wanted import PRIOR_BYTES_PER_S
 
 from bamboo_cli.coordinator import checkpoints, progress
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.states import WorkerState
+from bamboo_cli.coordinator.roster import reckoned_with
 from bamboo_cli.coordinator.weather import wanted_of
 
 
@@ -34,7 +34,7 @@ def is_rerun_cheaper(board: Board, lost: Collection[WorkerId]) -> bool:
     if not orphans or not usual_s or known.last_commit_at is None:
         return False
     num_hosts = len({stage.host for stage in run.plan.stages()})
-    staying = board.staying(WorkerState.PREPARED)
+    staying = reckoned_with(board)
     if not staying or arrange(len(staying), wanted_of(board)).num_hosts < num_hosts:
         return False
     passed_s = board.now - known.last_commit_at

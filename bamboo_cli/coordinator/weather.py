@@ -39,14 +39,16 @@ def wanted_of(board: Board) -> Wanted:
 
 
 def weather(board: Board) -> Weather:
-    """Rounded, so that it changes seldom: what is expected of the next hour is not known better than that."""
+    """Rounded, so that it changes seldom: what is expected of the next hour is not known better than that. A change of
+    plan is never taken to be cheaper than the prior: what the layers' travel takes from training is not in its pause.
+    """
     run, known = board.run, board.progress
     assert run is not None and known is not None
     num_switches = known.failovers + known.reconfigurations + known.restores
     return Weather(
         hazard=_rounded(hazard(board)),
         link_bytes_per_s=_rounded(known.link_bytes_per_s or PRIOR_BYTES_PER_S),
-        switch_s=_rounded((PRIOR_SWITCH_S + known.pause_s) / (1 + num_switches)),
+        switch_s=_rounded(max(PRIOR_SWITCH_S, (PRIOR_SWITCH_S + known.pause_s) / (1 + num_switches))),
         restore_s=_rounded(_restore_s(board)),
         memory_bytes=run.spec.memory_bytes,
     )

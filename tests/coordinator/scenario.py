@@ -130,10 +130,11 @@ class Player:
         drills = tuple(_drill(text) for text in options.get("drill", "").split(",") if text)
         spec = RunSpec(
             training=training,
-            num_pipelines=int(options.get("pipelines", "1")),
-            num_stages=int(options.get("stages", "2")),
+            num_pipelines=_or_auto(options.get("pipelines", "1"), int),
+            num_stages=_or_auto(options.get("stages", "2"), int),
             min_nodes=int(options.get("min_nodes", "1")),
-            mode=Mode(options.get("mode", "bubble")),
+            mode=_or_auto(options.get("mode", "bubble"), Mode),
+            level=_or_auto(options.get("level", "1"), int),
             drills=drills,
         )
         self._request(ev.StartRun(spec=spec))
@@ -247,6 +248,10 @@ def standing(world: World) -> list[str]:
         by_state.setdefault(node.state, []).append(node.node_id)
     lines.append("; ".join(f"{state}: {' '.join(names)}" for state, names in sorted(by_state.items())))
     return lines
+
+
+def _or_auto(text: str, read: Callable[[str], Any]) -> Any:
+    return None if text == "auto" else read(text)
 
 
 def _options(words: list[str]) -> dict[str, str]:

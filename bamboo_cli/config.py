@@ -145,21 +145,41 @@ class JobConfig(_Section):
         ge=1, description="Samples that pass through a stage at once; divides the global batch."
     )
     seed: int = Field(0, ge=0, le=MAX_SEED, description="Of initial weights, data order and dropout.")
-    pipelines: int = Field(1, ge=1, description="Pipelines side by side (data parallelism).")
-    stages: int = Field(2, ge=1, description="Stages that the layers are cut into (pipeline parallelism).")
+    pipelines: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        1,
+        description="Pipelines side by side (data parallelism); `auto`: as many as commit the most, which may change "
+        "the last bits of the weights whenever nodes come and go.",
+    )
+    stages: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        2,
+        description="Stages that the layers are cut into (pipeline parallelism); `auto`: as many as commit the most, "
+        "in pipelines that may differ by one.",
+    )
     nodes: int | None = Field(
-        None, ge=1, description="Nodes to keep rented; by default pipelines × stages. More than that are standbys."
+        None,
+        ge=1,
+        description="Nodes to keep rented; by default pipelines × stages, and needed where one of them is `auto`. More "
+        "than that are standbys.",
     )
     min_nodes: int = Field(1, ge=1, description="With fewer nodes than this the run waits for more.")
-    redundancy: Mode = Field(
+    redundancy: Mode | Literal["auto"] = Field(
         Mode.BUBBLE,
         description="How each stage is protected. With a shadow that computes its forwards `lazy` (only after a loss), "
         "in each `bubble` (while it would wait anyway) or `eager` (every step), or backwards as well (`full`), or "
         "nothing (`mirror`: after a loss the step runs again). Without: `reroute` (another pipeline takes the stage "
-        "over) or `off`.",
+        "over) or `off`. `auto`: what costs least by what was measured, stage by stage; `off` where losses are rare.",
     )
-    redundancy_level: int = Field(
-        1, ge=1, le=2, description="Shadows of each stage: so many neighbours may be lost at once. Costs their memory."
+    redundancy_level: Annotated[int, Field(ge=1, le=2)] | Literal["auto"] = Field(
+        1,
+        description="Shadows of each stage: so many neighbours may be lost at once. Costs their memory. `auto`: 1 or "
+        "2.",
+    )
+    memory_gb: float | None = Field(
+        None,
+        gt=0,
+        le=MAX_NUMBER,
+        description="Memory that a worker has for the model, in GB, which `auto` keeps within; by default no limit is "
+        "known.",
     )
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="Where and how often to save.")
     lease_s: float = Field(
@@ -177,4 +197,27 @@ class JobConfig(_Section):
 
     @property
     def num_nodes(self) -> int:
-        return self.pipelines * self.stages if self.nodes is None else self.nodes
+        if self.nodes is not None:
+            return self.nodes
+        return 1 if self.pipelines == "auto" or self.stages == "auto" else self.pipelines * self.stages
+
+    @property
+    def num_hosts(self) -> int | None:
+        """Nodes that the shape needs; None: as many as there are."""
+        return None if self.pipelines == "auto" or self.stages == "auto" else self.pipelines * self.stages
+
+    @property
+    def fixed_shape(self) -> tuple[int, int]:
+        """Pipelines and stages, of a job that leaves neither to the planner."""
+        assert self.pipelines != "auto" and self.stages != "auto"
+        return self.pipelines, self.stages
+
+    @property
+    def fixed_mode(self) -> Mode:
+        assert self.redundancy != "auto"
+        return self.redundancy
+
+    @property
+    def is_auto(self) -> bool:
+        """Something is left to the planner."""
+        return "auto" in (self.pipelines, self.stages, self.redundancy, self.redundancy_level)

@@ -25,7 +25,7 @@ def _check_sizes(job: JobConfig) -> list[Mistake]:
                 f"take {nearest}, or another microbatch_size",
             )
         )
-    elif job.num_microbatches < job.pipelines:
+    elif job.pipelines != "auto" and job.num_microbatches < job.pipelines:
         found.append(
             (
                 ("pipelines",),
@@ -33,25 +33,30 @@ def _check_sizes(job: JobConfig) -> list[Mistake]:
                 f"take at most {job.num_microbatches} pipelines, or a smaller microbatch_size",
             )
         )
-    if job.num_nodes < job.pipelines * job.stages:
+    if job.nodes is None and job.num_hosts is None:
+        key = "pipelines" if job.pipelines == "auto" else "stages"
+        found.append((("nodes",), f"is needed with `{key}: auto`: how many nodes to keep rented"))
+    elif job.num_hosts is not None and job.num_nodes < job.num_hosts:
         found.append(
             (
                 ("nodes",),
                 f"{job.num_nodes} nodes cannot host {job.pipelines} pipelines of {job.stages} stages; "
-                f"take {job.pipelines * job.stages} or more, or leave the key out",
+                f"take {job.num_hosts} or more, or leave the key out",
             )
         )
-    if job.min_nodes > job.num_nodes:
+    if job.min_nodes > job.num_nodes and (job.nodes is not None or job.num_hosts is not None):
         found.append((("min_nodes",), f"{job.min_nodes} is more than the {job.num_nodes} nodes of the job"))
     return found
 
 
 def _check_redundancy(job: JobConfig) -> list[Mistake]:
-    if job.redundancy is Mode.REROUTE and job.pipelines < 2:
+    if job.redundancy is Mode.REROUTE and job.pipelines == 1:
         return [(("redundancy",), "`reroute` takes over from another pipeline: take 2 or more pipelines")]
-    if job.redundancy_level > 1 and not job.redundancy.has_shadows:
+    if job.redundancy_level == "auto":
+        return []
+    if job.redundancy_level > 1 and job.redundancy != "auto" and not job.redundancy.has_shadows:
         return [(("redundancy_level",), f"there are no shadows with `redundancy: {job.redundancy}`")]
-    if job.redundancy_level > 1 and job.stages <= job.redundancy_level:
+    if job.redundancy_level > 1 and job.stages != "auto" and job.stages <= job.redundancy_level:
         return [
             (
                 ("redundancy_level",),

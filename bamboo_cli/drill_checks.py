@@ -24,10 +24,18 @@ def _check_range(job: JobConfig, entry: DrillConfig) -> Iterator[tuple[str, str]
         yield "step", f"step {entry.step} never comes: the job's steps are 0 to {job.steps - 1}"
     if entry.node is not None and int(entry.node[1:]) > job.num_nodes and not job.local.replace:
         yield "node", f"there are only the nodes n1 to n{job.num_nodes}, since none is replaced (`local.replace`)"
-    if entry.stage is not None and entry.stage >= job.stages:
-        yield "stage", f"there are only the stages 0 to {job.stages - 1}"
-    if entry.pipeline >= job.pipelines:
-        yield "pipeline", f"there are only the pipelines 0 to {job.pipelines - 1}"
+    if entry.stage is not None and entry.stage >= _most_stages(job):
+        yield "stage", f"there are only the stages 0 to {_most_stages(job) - 1}"
+    if entry.pipeline >= _most_pipelines(job):
+        yield "pipeline", f"there are only the pipelines 0 to {_most_pipelines(job) - 1}"
+
+
+def _most_stages(job: JobConfig) -> int:
+    return job.num_nodes if job.stages == "auto" else job.stages
+
+
+def _most_pipelines(job: JobConfig) -> int:
+    return job.num_nodes if job.pipelines == "auto" else job.pipelines
 
 
 def _check_action(job: JobConfig, entry: DrillConfig) -> Iterator[tuple[str, str]]:
@@ -43,12 +51,12 @@ def _check_action(job: JobConfig, entry: DrillConfig) -> Iterator[tuple[str, str
 
 def _out_of_range(job: JobConfig, entry: DrillConfig, action: re.Match[str]) -> str:
     microbatch = int(action["microbatch"])
-    if int(action["stage"]) >= job.stages:
-        return f"there are only the stages 0 to {job.stages - 1}"
+    if int(action["stage"]) >= _most_stages(job):
+        return f"there are only the stages 0 to {_most_stages(job) - 1}"
     if microbatch >= job.num_microbatches:
         return f"there are only the microbatches 0 to {job.num_microbatches - 1}"
-    most = min(job.pipelines, job.num_microbatches)
-    if entry.stage is None or entry.pipeline >= most:
+    most = min(_most_pipelines(job), job.num_microbatches)
+    if job.pipelines == "auto" or entry.stage is None or entry.pipeline >= most:
         return ""
     # after losses there may be fewer pipelines, with more microbatches each
     ranges = [split_microbatches(job.num_microbatches, d)[entry.pipeline] for d in range(entry.pipeline + 1, most + 1)]
@@ -66,12 +74,15 @@ def _span(numbers: range) -> str:
 
 def _never_by_that_stage(job: JobConfig, entry: DrillConfig, action: re.Match[str]) -> str:
     stage, mode = int(action["stage"]), job.redundancy
+    if mode == "auto":
+        return ""
     if action["kind"] == "FRC":
         if mode not in (Mode.BUBBLE, Mode.EAGER) or job.stages == 1:
             return f"nobody computes FRC with `redundancy: {mode}` and `stages: {job.stages}`"
         if entry.stage != stage:
             return ""
-        return f"the host of a stage never computes its FRC, its shadow does; take `stage: {(stage - 1) % job.stages}`"
+        shadow = (stage - 1) % _most_stages(job)
+        return f"the host of a stage never computes its FRC, its shadow does; take `stage: {shadow}`"
     takes_over = mode.has_shadows and mode.survives_within_step
     if entry.stage in (None, stage) or takes_over:
         return ""
@@ -80,7 +91,7 @@ def _never_by_that_stage(job: JobConfig, entry: DrillConfig, action: re.Match[st
 
 def _never_at(job: JobConfig, entry: DrillConfig) -> str:
     every = job.checkpoint.every
-    if entry.action == "TAKEOVER" and not job.redundancy.survives_within_step:
+    if entry.action == "TAKEOVER" and job.redundancy != "auto" and not job.redundancy.survives_within_step:
         return f"nobody takes a stage over with `redundancy: {job.redundancy}`"
     if entry.action == "TAKEOVER" and job.pipelines == job.stages == 1:
         return "one stage in one pipeline is taken over by nobody"

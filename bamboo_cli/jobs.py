@@ -53,15 +53,20 @@ def run_spec(job: JobConfig, run_id: str, default_checkpoint_url: str, recipe_sh
             digest_every=job.digest_every,
             kills=tuple(_kill(entry) for entry in job.drill if entry.action is not None),
         ),
-        num_pipelines=job.pipelines,
-        num_stages=job.stages,
+        num_pipelines=None if job.pipelines == "auto" else job.pipelines,
+        num_stages=None if job.stages == "auto" else job.stages,
         min_nodes=job.min_nodes,
-        mode=job.redundancy,
-        level=job.redundancy_level,
+        mode=None if job.redundancy == "auto" else job.redundancy,
+        level=None if job.redundancy_level == "auto" else job.redundancy_level,
+        memory_bytes=memory_bytes(job),
         checkpoints_kept=job.checkpoint.keep,
         drills=tuple(_drill(entry) for entry in job.drill if entry.action is None),
         recipe_sha256=recipe_sha256,
     )
+
+
+def memory_bytes(job: JobConfig) -> int | None:
+    return None if job.memory_gb is None else round(job.memory_gb * 1e9)
 
 
 def _kill(entry: DrillConfig) -> Kill:

@@ -2,22 +2,26 @@
 
 from dataclasses import dataclass
 
-from bamboo_trainer.control import LayerCost
+from bamboo_trainer.arrangement import arrangement_of
 from bamboo_trainer.dryrun import DryRun, Durations, dry_run, grid
+from bamboo_trainer.outlook import fatal_rate
 from bamboo_trainer.placement import Candidate
 from bamboo_trainer.plan import Mode, NodeId, Plan, WorkerId
 from bamboo_trainer.reconfigure import plan_boundary
-from bamboo_trainer.survival import fatal_per_hour, zones_that_matter
+from bamboo_trainer.survival import zones_that_matter
 from bamboo_trainer.wanted import Wanted
 
 from bamboo_cli.config import JobConfig, ZoneConfig
-from bamboo_cli.coordinator.checkpoints import PRIOR_NODE_SECONDS
+from bamboo_cli.estimate import (
+    AutoChoice,
+    ProtectionPrice,
+    assumed_costs,
+    auto_choice,
+    prices,
+    wanted_of,
+    weather_of,
+)
 from bamboo_cli.recipe_check import Model
-
-TAKE_IN_S = 5.0
-"""From a loss to the step from which a standby holds the layers (a few steps; measured: 1 to 3)."""
-BOOT_S = 60.0
-"""Until a new node's worker is ready; a few seconds on the local cloud, a minute or two on others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +46,12 @@ class Preview:
     """None: the recipe was not tried."""
     nodes: tuple[PlacedNode, ...]
     num_pipelines: int
-    num_stages: int
+    num_stages: tuple[int, ...]
+    """Of each pipeline."""
     num_microbatches: int
     microbatch_size: int
-    mode: Mode
+    modes: tuple[Mode, ...]
+    """Each that some stage is protected by."""
     bubble_share: float
     """Of the workers' time, were all stages even and a backward twice a forward."""
     redundant_share: float | None
@@ -58,58 +64,67 @@ class Preview:
     """Whose loss at once would leave a layer without a holder."""
     spot_usd_per_hour: float
     on_demand_usd_per_hour: float
+    protections: tuple[ProtectionPrice, ...]
+    auto: AutoChoice
     warnings: tuple[str, ...]
 
 
 def preview(job: JobConfig, model: Model | None = None) -> Preview:
-    """Nodes cheapest zone first and spread over zones, stages even. Raises dryrun.DeadlockError."""
+    """Nodes cheapest zone first and spread over zones, stages even, or layers where the stages are the planner's.
+    Raises dryrun.DeadlockError."""
     zones = _spread(job)
-    plan = _plan(job, zones)
-    result = dry_run(plan, Durations.even(job.stages))
-    hazard = job.local.preemptions_per_hour or 3600.0 / PRIOR_NODE_SECONDS
-    placed = [_placed(index, zone, plan, result) for index, zone in enumerate(zones)]
+    costs = assumed_costs(job, model if job.is_auto else None)
+    wanted = wanted_of(job, costs, weather_of(job))
+    plan = _plan(wanted, zones)
+    result = dry_run(plan, Durations.even(len(costs)))
+    unit = float(max(len(stage.layers) for stage in plan.stages()))
+    hazard = weather_of(job).hazard
+    placed = [_placed(index, zone, plan, result, unit) for index, zone in enumerate(zones)]
+    modes = tuple(dict.fromkeys(stage.mode for stage in plan.stages()))
+    num_standbys = job.num_nodes - sum(len(p.stages) for p in plan.pipelines)
     nodes = tuple(sorted(placed, key=lambda node: (node.pipeline_index is None, node.pipeline_index, node.stage_index)))
     return Preview(
         model=model,
         nodes=nodes,
-        num_pipelines=job.pipelines,
-        num_stages=job.stages,
+        num_pipelines=plan.num_pipelines,
+        num_stages=tuple(len(p.stages) for p in plan.pipelines),
         num_microbatches=job.num_microbatches,
         microbatch_size=job.microbatch_size,
-        mode=job.redundancy,
+        modes=modes,
         bubble_share=result.bubble_share,
         redundant_share=result.num_redundant / result.wanted_redundant
-        if result.wanted_redundant and job.redundancy in (Mode.BUBBLE, Mode.EAGER)
+        if result.wanted_redundant and set(modes) & {Mode.BUBBLE, Mode.EAGER}
         else None,
-        hours_between_fatal=1 / fatal_per_hour(plan, hazard, _window_s(job)),
+        hours_between_fatal=1 / fatal_rate(arrangement_of(plan), wanted, num_standbys),
         hazard=hazard,
         zones_that_matter=zones_that_matter(plan, {NodeId(f"n{i + 1}"): zone.name for i, zone in enumerate(zones)}),
         spot_usd_per_hour=sum(node.spot_usd_per_hour for node in nodes),
         on_demand_usd_per_hour=sum(node.on_demand_usd_per_hour for node in nodes),
-        warnings=tuple(_warnings(job)),
+        protections=prices(job, model),
+        auto=auto_choice(job, model),
+        warnings=tuple(_warnings(job, plan, model)),
     )
 
 
-def _window_s(job: JobConfig) -> float:
-    """How long a lost node's layers are short of a holder."""
-    has_standby = job.num_nodes > job.pipelines * job.stages
-    return TAKE_IN_S if has_standby else TAKE_IN_S + BOOT_S + job.local.boot_delay_s
-
-
-def _warnings(job: JobConfig) -> list[str]:
+def _warnings(job: JobConfig, plan: Plan, model: Model | None) -> list[str]:
     found = []
-    if job.redundancy is Mode.OFF and job.pipelines == 1:
+    stages = tuple(plan.stages())
+    if {stage.mode for stage in stages} == {Mode.OFF} and plan.num_pipelines == 1:
         found.append("redundancy is off: every loss goes back to the newest checkpoint")
-    elif job.redundancy is Mode.OFF:
+    elif {stage.mode for stage in stages} == {Mode.OFF}:
         found.append("redundancy is off: after a loss the step runs again from the layers of another pipeline")
-    elif job.redundancy is Mode.MIRROR:
+    elif {stage.mode for stage in stages} == {Mode.MIRROR}:
         found.append("shadows compute nothing: after a loss the step runs again")
-    elif job.stages == 1 and job.pipelines == 1:
+    elif len(stages) == 1:
         found.append("with one stage nobody can shadow it: every loss goes back to the newest checkpoint")
-    if job.num_nodes == job.pipelines * job.stages:
+    if job.num_nodes == len(stages):
         found.append("no node stands by: after a loss a neighbour runs two stages until a new node has booted")
+    if job.pipelines == "auto":
+        found.append("with `pipelines: auto` the last bits of the weights depend on which nodes come and go when")
     if not job.local.replace:
         found.append("nodes that are taken are not replaced (local.replace: false)")
+    if model is None:
+        found.append("memory is not known, since the recipe was not tried")
     return found
 
 
@@ -126,8 +141,8 @@ def _spread(job: JobConfig) -> list[ZoneConfig]:
     return chosen
 
 
-def _plan(job: JobConfig, zones: list[ZoneConfig]) -> Plan:
-    """The coordinator's own planner, with one even layer a stage."""
+def _plan(wanted: Wanted, zones: list[ZoneConfig]) -> Plan:
+    """The coordinator's own planner."""
     candidates = [
         Candidate(
             worker_id=WorkerId(f"n{index + 1}/1"),
@@ -138,21 +153,10 @@ def _plan(job: JobConfig, zones: list[ZoneConfig]) -> Plan:
         )
         for index, zone in enumerate(zones)
     ]
-    wanted = Wanted(
-        num_pipelines=job.pipelines,
-        num_stages=job.stages,
-        mode=job.redundancy,
-        level=job.redundancy_level,
-        num_microbatches=job.num_microbatches,
-        costs=tuple(
-            LayerCost(name=f"stage {i}", forward_s=1.0, backward_s=2.0, parameter_bytes=1, activation_bytes=1)
-            for i in range(job.stages)
-        ),
-    )
     return plan_boundary(generation=1, first_step=0, candidates=candidates, wanted=wanted)
 
 
-def _placed(index: int, zone: ZoneConfig, plan: Plan, result: DryRun) -> PlacedNode:
+def _placed(index: int, zone: ZoneConfig, plan: Plan, result: DryRun, unit: float) -> PlacedNode:
     node_id = NodeId(f"n{index + 1}")
     member = next((member for member in plan.members if member.node_id == node_id), None)
     hosted = plan.hosted_by(member.worker_id)[0] if member else None
@@ -165,6 +169,6 @@ def _placed(index: int, zone: ZoneConfig, plan: Plan, result: DryRun) -> PlacedN
         shadows_stages=tuple(stage.stage_index for stage in shadowed),
         spot_usd_per_hour=zone.spot_usd_per_hour,
         on_demand_usd_per_hour=zone.on_demand_usd_per_hour,
-        schedule=grid(result)[member.worker_id] if member else "",
+        schedule=grid(result, unit)[member.worker_id] if member else "",
         peak_activations=result.peak_activations[member.worker_id] if member else 0,
     )

@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from bamboo_trainer.control import encode
@@ -23,12 +23,23 @@ NOT_A_RECIPE = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSize:
+    """Bytes; of activations, for one microbatch."""
+
+    parameter_bytes: int
+    activation_bytes: int
+    kept_bytes: int
+    optimizer_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """What the recipe describes."""
 
     layer_names: tuple[str, ...]
     num_parameters: int
     num_samples: int
+    layer_sizes: tuple[LayerSize, ...]
 
 
 def missing_packages() -> list[str]:
@@ -45,7 +56,7 @@ def check_recipe(job: JobConfig) -> Model:
             next_step="Install it with: pip install 'bamboo-train[train]'",
         )
     model = _model(_try(job))
-    if job.stages > len(model.layer_names):
+    if job.stages != "auto" and job.stages > len(model.layer_names):
         raise UsageError(
             f"recipe {job.recipe} has {len(model.layer_names)} layers, which cannot be cut into {job.stages} stages",
             next_step=f"Set stages to at most {len(model.layer_names)}. Nothing was rented.",
@@ -97,4 +108,7 @@ def _model(verdict: dict[str, Any]) -> Model:
         layer_names=tuple(layer["name"] for layer in verdict["layers"]),
         num_parameters=verdict["num_parameters"],
         num_samples=verdict["num_samples"],
+        layer_sizes=tuple(
+            LayerSize(**{field.name: layer[field.name] for field in fields(LayerSize)}) for layer in verdict["layers"]
+        ),
     )

@@ -39,10 +39,14 @@ def command(
     from bamboo_cli.drills.losses import parse_hows
     from bamboo_cli.errors import DrillFailedError
     from bamboo_cli.job_file import load_job
+    from bamboo_cli.recipe_check import check_recipe
+    from bamboo_cli.settled import settled
     from bamboo_cli.teardown import bring_down
     from bamboo_cli.views import drill as view
 
     loaded, hows = load_job(job, settings or ()), parse_hows(losses)
+    if loaded.is_auto:
+        loaded = settled(loaded, check_recipe(loaded))
     rehearsed = rehearsal.rehearsal_of(loaded, num_steps=steps, num_losses=len(hows))
     cluster_dir = paths.cluster_dir(rehearsed.name)
     if clusters.is_up(cluster_dir):

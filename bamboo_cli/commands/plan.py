@@ -6,8 +6,9 @@ from bamboo_cli.commands import options
 def command(job: options.Job, settings: options.Settings = None, json: options.Json = False) -> None:
     """Show what a job would look like, and rent nothing.
 
-    Which node runs and shadows what, one step as a grid, the share of bubbles, the price per hour. Where torch is
-    installed the recipe is tried as well.
+    Which node runs and shadows what, one step as a grid, the share of bubbles, the price per hour; what each protection
+    costs in time and memory and what it survives; what `auto` would choose and why. Where torch is installed the recipe
+    is tried as well, which tells its memory.
 
     \b
     Example:

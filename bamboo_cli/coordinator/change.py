@@ -1,7 +1,7 @@
 """Whether the plan in force should be replaced at a step boundary, and why. docs/coordinator.md, docs/planner.md."""
 
 from bamboo_trainer.arrangement import Arrangement, arrangement_of
-from bamboo_trainer.plan import Plan, WorkerId
+from bamboo_trainer.plan import Plan, PlanKind, WorkerId
 from bamboo_trainer.planner import arrange, is_worth_it
 from bamboo_trainer.redundancy import is_fully_shadowed
 from bamboo_trainer.wanted import HORIZON_S, Wanted
@@ -32,7 +32,7 @@ def why_change(board: Board) -> tuple[str, float] | None:
         copies = ", ".join(f"layer {d.layer} on {d.worker_id}" for d in run.distrusted)
         return f"copies that differ from their owners': {copies}", board.config.settle_s
     wanted = wanted_of(board)
-    if wanted.is_redundant and len(staying) >= 2 and _lacks_shadow(run.plan, wanted):
+    if wanted.is_redundant and len(staying) >= 2 and _lacks_shadow(run.plan, wanted, len(staying)):
         return "a stage lacks a shadow", _urgent_s(board, len(staying))
     if wanted.is_auto and _is_doubled(run.plan):
         return "a worker runs two stages", _urgent_s(board, len(staying))
@@ -50,7 +50,10 @@ def _works(run: Run, worker_id: WorkerId) -> bool:
     return bool(run.plan.layers_of(worker_id))
 
 
-def _lacks_shadow(plan: Plan, wanted: Wanted) -> bool:
+def _lacks_shadow(plan: Plan, wanted: Wanted, num_staying: int) -> bool:
+    """That it could have: a boundary plan over all that stay has every shadow that their nodes allow."""
+    if plan.kind is PlanKind.BOUNDARY and num_staying <= len({stage.host for stage in plan.stages()}):
+        return False
     level = arrangement_of(plan).level if wanted.level is None else wanted.level
     return not is_fully_shadowed(plan, level)
 

@@ -66,7 +66,8 @@ def rehearsal_of(job: JobConfig, *, num_steps: int | None, num_losses: int, loss
     ``num_steps`` None: as many as the losses need, for all that is known yet. Raises UsageError when they are too few.
     """
     num_steps = num_steps or steps_for(num_losses)
-    num_nodes = max(job.num_nodes, max(job.pipelines * job.stages, job.min_nodes) + num_losses)
+    num_pipelines, num_stages = job.fixed_shape
+    num_nodes = max(job.num_nodes, max(num_pipelines * num_stages, job.min_nodes) + num_losses)
     every = max(1, gap_of(num_steps, num_losses) // 2)
     if job.checkpoint.every != "auto":
         every = min(every, job.checkpoint.every)
@@ -124,8 +125,8 @@ def perform(job: JobConfig, hows: Sequence[How], *, num_steps: int | None, seed:
         cluster=first.name,
         cloud=job.cloud,
         seed=seed,
-        num_pipelines=job.pipelines,
-        num_stages=job.stages,
+        num_pipelines=job.fixed_shape[0],
+        num_stages=job.fixed_shape[1],
         num_steps=wanted,
         num_nodes=first.num_nodes,
         verdict=judge(facts),
@@ -137,8 +138,8 @@ def _choose(job: JobConfig, hows: Sequence[How], *, num_steps: int, seed: int) -
     return choose_losses(
         hows,
         num_steps=num_steps,
-        num_pipelines=job.pipelines,
-        num_stages=job.stages,
+        num_pipelines=job.fixed_shape[0],
+        num_stages=job.fixed_shape[1],
         num_microbatches=job.num_microbatches,
         seed=seed,
     )
@@ -213,7 +214,7 @@ def _facts(
 ) -> Facts:
     before, after = _record(path, undisturbed.run_id), _record(path, disturbed.run_id)
     return Facts(
-        promise=promise_of(job.redundancy, num_pipelines=job.pipelines, num_stages=job.stages),
+        promise=promise_of(job.fixed_mode, num_pipelines=job.fixed_shape[0], num_stages=job.fixed_shape[1]),
         usual_step_s=usual_s,
         undisturbed=_outcome(undisturbed),
         disturbed=_outcome(disturbed),

@@ -19,7 +19,8 @@ NUMBERS = ("step", "after", "pause", "in steps", "run again")
 
 def intro(job: JobConfig, rehearsed: JobConfig, hows: Sequence[How]) -> str:
     """What is going to happen, before it does."""
-    promise = promise_of(job.redundancy, num_pipelines=job.pipelines, num_stages=job.stages)
+    num_pipelines, num_stages = job.fixed_shape
+    promise = promise_of(job.fixed_mode, num_pipelines=num_pipelines, num_stages=num_stages)
     instead = f", in place of {job.cloud}" if job.cloud != "local" else ""
     return (
         f"A rehearsal of {job.name}: its shape {job.pipelines} × {job.stages} (pipelines × stages), recipe and "

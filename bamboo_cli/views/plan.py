@@ -10,13 +10,18 @@ from bamboo_cli import output
 from bamboo_cli.preview import PlacedNode, Preview
 from bamboo_cli.recipe_check import Model
 
+TIMES_ASSUMED = (
+    "what each protection costs: layers are taken to be equally fast, messages and sums to take no time; memory is the "
+    "fullest worker's, the framework itself aside"
+)
+
 
 def plan(found: Preview) -> RenderableType:
     """Placement, the schedule as a grid, bubbles, price per hour, and what to be aware of."""
     parts: list[RenderableType] = [
         Text(
-            f"{found.num_pipelines} × {found.num_stages} (pipelines × stages), "
-            f"{found.num_microbatches} microbatches of {found.microbatch_size} samples a step, redundancy {found.mode}"
+            f"{_shape(found)}, {found.num_microbatches} microbatches of {found.microbatch_size} samples a step, "
+            f"redundancy {' and '.join(found.modes)}"
         ),
         *([Text(_model(found.model))] if found.model else []),
         Text(""),
@@ -31,8 +36,41 @@ def plan(found: Preview) -> RenderableType:
             f"{output.usd(found.on_demand_usd_per_hour)} on demand"
         ),
     ]
+    parts += [Text(""), Text(TIMES_ASSUMED), _protections(found), Text(""), Text(f"auto:    {found.auto.reason}")]
     parts += [Text(f"note:    {warning}", style="yellow") for warning in found.warnings]
     return Group(*parts)
+
+
+def _shape(found: Preview) -> str:
+    if len(set(found.num_stages)) == 1:
+        return f"{found.num_pipelines} × {found.num_stages[0]} (pipelines × stages)"
+    return f"{found.num_pipelines} pipelines of {' and '.join(map(str, found.num_stages))} stages"
+
+
+def _protections(found: Preview) -> RenderableType:
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    table.add_column("protection")
+    for name in ("step time", "memory", "after a loss", "losses at once"):
+        table.add_column(name, justify="right")
+    table.add_column("a loss comes to")
+    table.add_column("fatal about once in", justify="right")
+    for price in found.protections:
+        table.add_row(
+            f"{price.mode}{f', level {price.level}' if price.level > 1 else ''}",
+            f"× {price.step_ratio:.2f}",
+            _bytes(price.memory_bytes),
+            _bytes(price.peak_bytes) + ("" if price.fits else " too much"),
+            str(price.losses_survived),
+            price.survived_by,
+            output.seconds(3600.0 * price.hours_between_fatal),
+        )
+    return table
+
+
+def _bytes(number: int | None) -> str:
+    if number is None:
+        return "?"
+    return f"{number / 1e9:.2f} GB" if number >= 1e8 else f"{number / 1e6:.1f} MB"
 
 
 def _survival(found: Preview) -> str:
@@ -89,5 +127,5 @@ def _schedule(found: Preview) -> list[RenderableType]:
 def _redundant(found: Preview) -> str:
     if found.redundant_share is None:
         return ""
-    where = "are computed every step" if found.mode is Mode.EAGER else "fit into them"
+    where = "are computed every step" if Mode.EAGER in found.modes else "fit into them"
     return f"; {found.redundant_share:.0%} of the redundant forwards {where}"

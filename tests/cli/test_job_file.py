@@ -8,6 +8,7 @@ from bamboo_trainer.plan import Mode
 from bamboo_cli.config import JobConfig
 from bamboo_cli.errors import JobFileError, UsageError
 from bamboo_cli.job_file import load_job
+from bamboo_cli.jobs import run_spec
 from bamboo_cli.paths import cluster_dir
 
 MINIMAL = "name: tiny\nsteps: 10\nglobal_batch_size: 8\nmicrobatch_size: 2\n"
@@ -60,12 +61,15 @@ def test_a_recipe_file_is_found_beside_the_job_file(tmp_path: Path) -> None:
         ("stagse: 3", "job.yaml:5: stagse: there is no such key; did you mean `stages`?"),
         ("checkpoint:\n  evry: 5", "job.yaml:6: checkpoint.evry: there is no such key; did you mean `every`?"),
         ("notice_s: 5", "job.yaml:5: notice_s: there is no such key here; did you mean `local.notice_s`?"),
-        ("stages: three", "job.yaml:5: stages: should be a whole number, but is 'three'"),
+        (
+            "stages: three",
+            "job.yaml:5: stages: should be a whole number, but is 'three'; or should be 'auto', but is 'three'",
+        ),
         ("lease_s: 0", "job.yaml:5: lease_s: should be greater than 0, but is 0"),
         (
             "redundancy: sometimes",
             "job.yaml:5: redundancy: should be 'off', 'mirror', 'reroute', 'lazy', 'bubble', 'eager' or 'full', "
-            "but is 'sometimes'",
+            "but is 'sometimes'; or should be 'auto', but is 'sometimes'",
         ),
         (
             "checkpoint:\n  every: often",
@@ -183,7 +187,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
 
 def test_a_mistake_in_a_flag_or_variable_is_told_by_its_name(tmp_path: Path) -> None:
     assert refusal(tmp_path, MINIMAL, "stages=0") == [
-        "--set stages: stages: should be greater than or equal to 1, but is 0"
+        "--set stages: stages: should be greater than or equal to 1, but is 0; or should be 'auto', but is 0"
     ]
     assert refusal(tmp_path, MINIMAL, environment={"BAMBOO_SEED": "x"}) == [
         "environment BAMBOO_SEED: seed: should be a whole number, but is 'x'"
@@ -260,3 +264,26 @@ def test_a_drill_that_an_earlier_loss_could_make_possible_is_taken(tmp_path: Pat
     (tmp_path / "job.yaml").write_text(MINIMAL + added + "\n")
 
     assert len(load_job(tmp_path / "job.yaml").drill) == 1
+
+
+def test_what_is_left_to_the_planner_has_no_number(tmp_path: Path) -> None:
+    text = MINIMAL + "pipelines: auto\nstages: auto\nnodes: 7\nredundancy: auto\nredundancy_level: auto\nmemory_gb: 8\n"
+    spec = run_spec(load(tmp_path, text), "r1", "file:///c")
+
+    assert (spec.num_pipelines, spec.num_stages, spec.mode, spec.level) == (None, None, None, None)
+    assert spec.memory_bytes == 8_000_000_000
+    assert spec.num_hosts(7) == 7
+    assert run_spec(load(tmp_path, MINIMAL + "pipelines: 2\n"), "r1", "file:///c").num_hosts(9) == 4
+
+
+@pytest.mark.parametrize("key", ["pipelines", "stages"])
+def test_an_auto_shape_needs_a_number_of_nodes(tmp_path: Path, key: str) -> None:
+    assert refusal(tmp_path, MINIMAL + f"{key}: auto\n") == [
+        f"job.yaml: nodes: is needed with `{key}: auto`: how many nodes to keep rented"
+    ]
+
+
+def test_losses_on_purpose_may_name_any_stage_that_the_planner_could_make(tmp_path: Path) -> None:
+    drill = "drill:\n  - {step: 1, stage: 3, action: 3B0}\n"
+    assert load(tmp_path, MINIMAL + "stages: auto\nnodes: 4\n" + drill).drill[0].stage == 3
+    assert refusal(tmp_path, MINIMAL + "stages: auto\nnodes: 3\n" + drill)

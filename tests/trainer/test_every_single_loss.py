@@ -16,7 +16,7 @@ NUM_STEPS = 2
 
 def start(
     num_pipelines: int,
-    num_stages: int,
+    num_stages: int | tuple[int, ...],
     num_microbatches: int,
     mode: Mode,
     layers_per_stage: int = 1,
@@ -34,7 +34,7 @@ def start(
 
 def undisturbed(
     num_pipelines: int,
-    num_stages: int,
+    num_stages: int | tuple[int, ...],
     num_microbatches: int,
     mode: Mode,
     layers: int = 1,
@@ -97,11 +97,17 @@ def deliveries(world: World, victim: WorkerId) -> Iterator[tuple[WorkerId, ...]]
     yield from ((w,) for w in others if len(others) > 1)
 
 
-Size = tuple[int, int, int, Mode]
+Size = tuple[int, int | tuple[int, ...], int, Mode]
 
 SIZES = [(d, p, m) for d in (1, 2) for p in (2, 3) for m in (1, 2, 3) if m >= d]
 CASES = [(*size, mode) for size in SIZES for mode in (Mode.LAZY, Mode.BUBBLE, Mode.EAGER, Mode.FULL)]
 CASES += [(2, p, m, Mode.REROUTE) for p in (1, 2, 3) for m in (2, 3)]
+UNEQUAL: list[Size] = [
+    (2, depths, m, mode)
+    for depths, m in (((2, 1), 3), ((1, 2), 2), ((3, 2), 2))
+    for mode in (Mode.LAZY, Mode.BUBBLE, Mode.EAGER, Mode.FULL)
+]
+UNEQUAL += [(2, (3, 2), 4, Mode.BUBBLE)]
 
 
 def lose_everywhere(size: Size, *, all_ways: bool) -> int:
@@ -137,6 +143,30 @@ def test_every_single_loss_ends_with_the_undisturbed_sums(
     num_pipelines: int, num_stages: int, num_microbatches: int, mode: Mode
 ) -> None:
     lose_everywhere((num_pipelines, num_stages, num_microbatches, mode), all_ways=False)
+
+
+@pytest.mark.parametrize("size", UNEQUAL, ids=lambda size: f"{'+'.join(map(str, size[1]))}-{size[2]}-{size[3]}")
+def test_every_single_loss_in_pipelines_of_unequal_depth(size: Size) -> None:
+    lose_everywhere(size, all_ways=False)
+
+
+def test_reroute_needs_one_worker_elsewhere_with_all_of_the_stages_layers() -> None:
+    plan = grid_plan(2, (3, 2), 2, 2, Mode.REROUTE)
+    for stage in plan.stages():
+        covered = any(
+            set(stage.layers) <= set(other.layers)
+            for other in plan.stages()
+            if other.pipeline_index != stage.pipeline_index
+        )
+        assert (fail_over(plan, {stage.host}, generation=2) is not None) == covered
+    assert fail_over(plan, {plan.stage(1, 0).host}, generation=2) is None, "half of the model is nowhere on one worker"
+    assert fail_over(plan, {plan.stage(0, 0).host}, generation=2) is not None
+
+
+@pytest.mark.parametrize("depths", [(2, 1), (3, 2), (1, 3)])
+def test_the_cut_of_each_pipeline_leaves_the_numbers_as_they_are(depths: tuple[int, ...]) -> None:
+    depth = max(depths)
+    assert undisturbed(2, depths, 4, Mode.BUBBLE).weights() == undisturbed(2, depth, 4, Mode.BUBBLE).weights()
 
 
 @pytest.mark.soak

@@ -7,9 +7,10 @@ import pytest
 from bamboo_trainer.arrangement import Arrangement, uniform
 from bamboo_trainer.control import LayerCost
 from bamboo_trainer.memory import memory_of
-from bamboo_trainer.outlook import outlook, simulate
+from bamboo_trainer.outlook import on_paper, outlook, simulate
 from bamboo_trainer.plan import Mode
 from bamboo_trainer.planner import arrange, choose, is_worth_it
+from bamboo_trainer.redundancy import fail_over
 from bamboo_trainer.wanted import Wanted, Weather
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -117,7 +118,7 @@ def test_one_more_worker_never_makes_it_worse(num_workers: int, wanted: Wanted) 
 @given(st.integers(1, 7), wanteds.filter(lambda w: w.is_auto))
 def test_the_choice_is_the_same_each_time(num_workers: int, wanted: Wanted) -> None:
     first = choose(num_workers, wanted)
-    for cached in (choose, arrange, simulate):
+    for cached in (choose, arrange, simulate, outlook):
         cached.cache_clear()
     assert choose(num_workers, wanted) == first
 
@@ -135,9 +136,14 @@ def test_what_is_chosen_fits_into_memory_if_anything_does(num_workers: int, want
 @pytest.mark.parametrize("microbatches", [64, 256])
 def test_64_workers_and_48_layers_are_planned_in_a_second(microbatches: int) -> None:
     layers = tuple(layer(i, 0.01 * (1 + i % 3)) for i in range(48))
-    begun = time.process_time()
-    found = choose(64, want(microbatches=microbatches, layers=layers))
-    assert time.process_time() - begun < 1.0
+    took_s = []
+    for _ in range(2):  # the better of two: others may be using the machine
+        for cached in (choose, simulate, outlook):
+            cached.cache_clear()
+        begun = time.process_time()
+        found = choose(64, want(microbatches=microbatches, layers=layers))
+        took_s.append(time.process_time() - begun)
+    assert min(took_s) < 1.0
     assert found.arrangement.num_hosts >= 48
 
 
@@ -166,6 +172,16 @@ def test_with_auto_pipelines_the_deeper_one_gets_more_microbatches() -> None:
     even = replace(uneven, microbatches=(range(14), range(14, 28)))
     wanted = want(layers=layers, microbatches=28)
     assert outlook(uneven, wanted, 0).step_s < outlook(even, wanted, 0).step_s * 0.95
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 7), wanteds.filter(lambda w: w.mode is None))
+def test_nobody_is_counted_on_to_take_over_a_stage_whose_layers_it_lacks(num_workers: int, wanted: Wanted) -> None:
+    found = choose(num_workers, wanted).arrangement
+    plan = on_paper(found)
+    for stage in plan.stages():
+        if stage.mode is Mode.REROUTE:
+            assert fail_over(plan, {stage.host}, 1) is not None
 
 
 def test_where_nothing_is_ever_lost_and_links_are_slow_no_shadow_is_paid_for() -> None:

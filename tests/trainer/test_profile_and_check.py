@@ -5,11 +5,13 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+import torch
 from bamboo_trainer.check import check_recipe
 from bamboo_trainer.control import encode
 from bamboo_trainer.models import gpt2, mlp
-from bamboo_trainer.profile import measure_layers
+from bamboo_trainer.profile import keep_track, measure_layers
 from bamboo_trainer.recipe import LayerFactory, RecipeError
+from bamboo_trainer.stage import StageGraph
 from torch import nn
 
 from tests.trainer.torch_world import make_spec
@@ -147,3 +149,34 @@ def test_the_command_prints_a_verdict_and_says_by_exit_code_whose_fault_it_is():
     assert json.loads(wrong.stdout)["errors"]
 
     assert run_check(b"{}").returncode == 3
+
+
+def test_what_a_forward_keeps_is_measured_and_told_beforehand_alike():
+    spec, recipe = make_spec(recipe="gpt2"), gpt2.recipe()
+    measured = measure_layers(spec, recipe)
+    told = check_recipe(spec).layers
+    assert [cost.kept_bytes for cost in measured] == [layer.kept_bytes for layer in told]
+    assert [cost.activation_bytes for cost in measured] == [layer.activation_bytes for layer in told]
+    assert [cost.optimizer_bytes for cost in measured] == [layer.optimizer_bytes for layer in told]
+
+
+def test_kept_is_the_output_and_what_the_backward_needs_parameters_aside():
+    module = nn.Sequential(nn.Linear(8, 16), nn.ReLU())
+    value = torch.ones(3, 8)
+    graph = StageGraph(value)
+
+    def run():
+        graph.advance(module, needs_input_gradient=False)
+        return graph
+
+    _, kept_bytes = keep_track(run, module)
+    assert kept_bytes == 4 * (3 * 8 + 3 * 16), "the linear layer's input, and the output, which ReLU needs as well"
+
+
+def test_adam_keeps_two_moments_and_an_sgd_without_momentum_nothing():
+    spec, recipe = make_spec(recipe="mlp"), mlp.recipe()
+    (first, *_) = measure_layers(spec, recipe)
+    assert 2 * first.parameter_bytes <= first.optimizer_bytes <= 2 * first.parameter_bytes + 100
+    assert first.update_s > 0
+    plain = replace(recipe, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1))
+    assert {cost.optimizer_bytes for cost in measure_layers(spec, plain)} == {0}

@@ -15,6 +15,7 @@ from bamboo_trainer.bubbles import with_slots
 from bamboo_trainer.dryrun import Durations
 from bamboo_trainer.executor import Executor
 from bamboo_trainer.frames import Frame
+from bamboo_trainer.partition import cut
 from bamboo_trainer.plan import (
     Fetch,
     Member,
@@ -35,17 +36,24 @@ def worker_name(pipeline_index: int, stage_index: int) -> WorkerId:
 
 
 def grid_plan(
-    num_pipelines: int, num_stages: int, num_microbatches: int, layers_per_stage: int, mode: Mode, level: int = 1
+    num_pipelines: int,
+    num_stages: int | tuple[int, ...],
+    num_microbatches: int,
+    layers_per_stage: int,
+    mode: Mode,
+    level: int = 1,
 ) -> Plan:
-    """Generation 1, from the seed: one worker a stage, each shadowing its successors."""
-    rows = [[worker_name(d, s) for s in range(num_stages)] for d in range(num_pipelines)]
-    cut = [range(s * layers_per_stage, (s + 1) * layers_per_stage) for s in range(num_stages)]
+    """Generation 1, from the seed: one worker a stage, each shadowing its successors. ``num_stages``: of each pipeline,
+    if they are unequal; ``layers_per_stage`` is then that of the longest."""
+    depths = (num_stages,) * num_pipelines if isinstance(num_stages, int) else num_stages
+    rows = [[worker_name(d, s) for s in range(depth)] for d, depth in enumerate(depths)]
+    cuts = [cut([1.0] * (max(depths) * layers_per_stage), depth) for depth in depths]
     members = [Member(worker_id=name, node_id=NodeId(name), address="", port=0) for row in rows for name in row]
     plan = Plan(
         generation=1,
         kind=PlanKind.BOUNDARY,
         first_step=0,
-        pipelines=build_pipelines(rows, [cut] * num_pipelines, num_microbatches, mode, level),
+        pipelines=build_pipelines(rows, cuts, num_microbatches, mode, level),
         members=tuple(members),
     )
     fetches = tuple(

@@ -9,6 +9,7 @@ import json
 import sys
 import traceback
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
@@ -27,6 +28,12 @@ class LayerVerdict:
     name: str
     num_parameters: int
     parameter_bytes: int
+    activation_bytes: int
+    """Of its output for one microbatch."""
+    kept_bytes: int
+    """That its forward keeps for the backward of one microbatch."""
+    optimizer_bytes: int | None
+    """Of the optimizer's state; None: it cannot be told without the real parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +72,18 @@ def _describe(spec: TrainingSpec, recipe: Recipe) -> Verdict:
 
     _refuse_ready_made(recipe)
     layout = lay_out(recipe)
-    _send_through(spec, recipe)
     layers = tuple(
-        LayerVerdict(name=x.name, num_parameters=x.num_parameters, parameter_bytes=x.parameter_bytes)
-        for x in layout.layers
+        LayerVerdict(
+            name=x.name,
+            num_parameters=x.num_parameters,
+            parameter_bytes=x.parameter_bytes,
+            activation_bytes=activation_bytes,
+            kept_bytes=kept_bytes,
+            optimizer_bytes=_optimizer_bytes(recipe, index),
+        )
+        for index, (x, (activation_bytes, kept_bytes)) in enumerate(
+            zip(layout.layers, _send_through(spec, recipe), strict=True)
+        )
     )
     repeated = sum(
         parameter.num_elements
@@ -101,27 +116,51 @@ def _refuse_ready_made(recipe: Recipe) -> None:
             )
 
 
-def _send_through(spec: TrainingSpec, recipe: Recipe) -> None:
-    """Raises RecipeError."""
+def _send_through(spec: TrainingSpec, recipe: Recipe) -> list[tuple[int, int]]:
+    """Of each layer, for one microbatch: bytes of the output, and bytes that are kept. Raises RecipeError."""
     from bamboo_trainer.batch import load_batch
     from bamboo_trainer.layout import build_on_meta
+    from bamboo_trainer.profile import num_bytes
 
     value, targets = load_batch(spec, recipe, 0, 0)
     value, targets = _on_meta(value), _on_meta(targets)
+    sizes = []
     for index, layer in enumerate(recipe.layers):
-        value = _output(recipe, index, build_on_meta(layer).train(), value, targets)
+        value, kept_bytes = _output(recipe, index, build_on_meta(layer).train(), value, targets)
+        sizes.append((num_bytes(value), kept_bytes))
+    return sizes
 
 
-def _output(recipe: Recipe, index: int, module: "nn.Module", value: "Activation", targets: Any) -> "Activation":
-    """Of the layer, on the meta device; computed for real where the layer cannot do without."""
+def _output(
+    recipe: Recipe, index: int, module: "nn.Module", value: "Activation", targets: Any
+) -> tuple["Activation", int]:
+    """Of the layer, on the meta device, and the bytes that it keeps; computed for real where it cannot do without."""
     from bamboo_trainer.layout import build
-    from bamboo_trainer.profile import forward_layer
+    from bamboo_trainer.profile import forward_layer, keep_track
 
     try:
-        return forward_layer(recipe, index, module, value, targets).output
+        graph, kept_bytes = keep_track(partial(forward_layer, recipe, index, module, value, targets), module)
     except RecipeError:
         real = build(recipe.layers[index]).train()
-        return _on_meta(forward_layer(recipe, index, real, _zeros(value), _zeros(targets)).output)
+        run = partial(forward_layer, recipe, index, real, _zeros(value), _zeros(targets))
+        graph, kept_bytes = keep_track(run, real)
+    return _on_meta(graph.output), kept_bytes
+
+
+def _optimizer_bytes(recipe: Recipe, index: int) -> int | None:
+    """Of one step on the meta device."""
+    import torch
+
+    from bamboo_trainer.layout import build_on_meta
+    from bamboo_trainer.profile import measure_optimizer
+
+    module = build_on_meta(recipe.layers[index])
+    for parameter in module.parameters():
+        parameter.grad = torch.empty_like(parameter)
+    try:
+        return measure_optimizer(recipe, module)[0]
+    except Exception:  # noqa: BLE001 - an optimizer that needs real numbers; nothing but this estimate is lost
+        return None
 
 
 def _on_meta(value: Any) -> Any:

@@ -74,7 +74,7 @@ def outlook(arrangement: Arrangement, wanted: Wanted, num_standbys: int) -> Outl
         tuple(memory_of(arrangement, costs, d, s, shares[d]) for s in range(len(cut)))
         for d, cut in enumerate(arrangement.cuts)
     )
-    fatal = fatal_rate(arrangement, wanted)
+    fatal = fatal_rate(arrangement, wanted, num_standbys)
     lost_share = fatal / 3600.0 * weather.restore_s + sum(
         weather.hazard / 3600.0 * loss_s(arrangement, d, s, wanted, step_s, shares[d][s], num_standbys)
         for d, cut in enumerate(arrangement.cuts)
@@ -100,7 +100,7 @@ def simulate(
     """Seconds of one pipeline's forwards and backwards, messages and sums aside, and the FRC done meanwhile."""
     if 2 * num_microbatches * len(cut) > MAX_DRY_ACTIONS:
         return _by_formula(cut, num_microbatches, modes, costs)
-    plan = _plan(
+    plan = on_paper(
         Arrangement(cuts=(cut,), microbatches=(range(num_microbatches),), modes=(modes,), level=level),
     )
     durations = Durations(forward=[c.forward_s for c in costs], backward=[c.backward_s for c in costs])
@@ -114,7 +114,7 @@ def simulate(
 @lru_cache(maxsize=1024)
 def _dry_run_bare(cut: Cut, num_microbatches: int, costs: tuple[LayerCost, ...]) -> DryRun:
     """Without any shadow."""
-    plan = _plan(
+    plan = on_paper(
         Arrangement(cuts=(cut,), microbatches=(range(num_microbatches),), modes=((Mode.OFF,) * len(cut),), level=0)
     )
     return dry_run(plan, Durations(forward=[c.forward_s for c in costs], backward=[c.backward_s for c in costs]))
@@ -210,22 +210,40 @@ def loss_s(
         again_s = 0.0
     elif mode.survives_within_step and has_shadow:
         again_s = forward_s * (1.0 - share) + backward_s
-    elif mode.survives_within_step and arrangement.num_pipelines > 1:
+    elif mode.survives_within_step and is_covered(arrangement, d, s):
         again_s = REROUTE_FACTOR * (forward_s + backward_s)
     else:
         again_s = HALT_S + step_s / 2 + sum(c.state_bytes for c in layers) / weather.link_bytes_per_s
     return weather.switch_s + missing_s + again_s
 
 
-def fatal_rate(arrangement: Arrangement, wanted: Wanted) -> float:
-    """Times an hour that all holders of a layer go before others have it."""
+def is_covered(arrangement: Arrangement, d: int, s: int) -> bool:
+    """One worker of another pipeline holds all layers of the stage, as it has to for taking it over."""
+    layers = arrangement.cuts[d][s]
+    return any(
+        set(layers) <= {x for held in (other, *arrangement.shadowed_by(e, other)) for x in cut[held]}
+        for e, cut in enumerate(arrangement.cuts)
+        if e != d
+        for other in range(len(cut))
+    )
+
+
+def fatal_rate(arrangement: Arrangement, wanted: Wanted, num_standbys: int) -> float:
+    """Times an hour that all holders of a layer go before others have it.
+
+    Others have it when a stage's layers have travelled: to a standby, or to those that are left. Only where fewer than
+    a fixed number of pipelines would be left is a new node waited for.
+    """
     weather = wanted.weather
     biggest = max(sum(wanted.costs[x].state_bytes for x in layers) for cut in arrangement.cuts for layers in cut)
-    window_s = TAKE_IN_S + biggest / weather.link_bytes_per_s
-    return fatal_per_hour(_plan(arrangement), weather.hazard, window_s)
+    least = 2 if wanted.is_redundant else 1
+    thins_out = (wanted.num_pipelines or 1) > 1 and arrangement.num_hosts - 1 < least * arrangement.num_pipelines
+    waits_s = weather.boot_s if thins_out and not num_standbys else 0.0
+    window_s = TAKE_IN_S + waits_s + biggest / weather.link_bytes_per_s
+    return fatal_per_hour(on_paper(arrangement), weather.hazard, window_s)
 
 
-def _plan(arrangement: Arrangement) -> Plan:
+def on_paper(arrangement: Arrangement) -> Plan:
     """With a worker and a node of its own for each stage."""
     rows = [[WorkerId(f"{d}.{s}") for s in range(len(cut))] for d, cut in enumerate(arrangement.cuts)]
     members = [Member(worker_id=w, node_id=NodeId(w), address="", port=0) for row in rows for w in row]

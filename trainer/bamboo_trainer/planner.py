@@ -18,7 +18,7 @@ from bamboo_trainer.wanted import HORIZON_S, Wanted
 
 MAX_SHAPES = 40
 """Of so many, ranked by the formula, each is looked at closely when there are no more; else of ``CLOSE_LOOKS``."""
-CLOSE_LOOKS = 8
+CLOSE_LOOKS = 6
 MARGIN = 0.05
 """A change that nothing forces has to promise so much more than the plan in force, beside its price: estimates err."""
 

@@ -5,13 +5,13 @@ On the way it is checked that every layer takes what the one before it gives, an
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, UntypedStorage, nn
 
 from bamboo_trainer.batch import describe, load_batch
 from bamboo_trainer.control import LayerCost, TrainingSpec
@@ -89,6 +89,39 @@ def _check_output(name: str, output: Any) -> None:
         raise RecipeError(f"layer {name} gives {describe(output)}; it must give a tensor or a tuple of tensors")
 
 
+def keep_track(run: Callable[[], StageGraph], module: nn.Module) -> tuple[StageGraph, int]:
+    """What ``run`` gives, and the bytes that its forward keeps: its output, and what is saved for the backward,
+    parameters aside. Also on the meta device."""
+    own = {p.untyped_storage()._cdata for p in module.parameters()}
+    kept: dict[int, UntypedStorage] = {}  # held on to, so that no address is given out twice
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        graph = run()
+    for part in _parts(graph.output):
+        note(part)
+    return graph, sum(storage.nbytes() for storage in kept.values())
+
+
+def measure_optimizer(recipe: Recipe, module: nn.Module) -> tuple[int, float]:
+    """Bytes of its state, and seconds of a step that does not have to make it. The parameters have gradients."""
+    trained = [p for p in module.parameters() if p.requires_grad]
+    if not trained:
+        return 0, 0.0
+    optimizer = recipe.optimizer(trained)
+    optimizer.step()
+    begun = time.perf_counter()
+    optimizer.step()
+    took_s = time.perf_counter() - begun
+    tensors = [v for state in optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
+    return sum(num_bytes(tensor) for tensor in tensors), took_s
+
+
 def _measure(recipe: Recipe, index: int, value: Activation, targets: Any) -> tuple[LayerCost, Activation]:
     module = build(recipe.layers[index]).train()
     forwards, backwards, output = [], [], value
@@ -103,12 +136,17 @@ def _measure(recipe: Recipe, index: int, value: Activation, targets: Any) -> tup
             gradient = graph.backward(gradient)
         forwards.append(middle - begun)
         backwards.append(time.perf_counter() - middle)
+    _, kept_bytes = keep_track(partial(forward_layer, recipe, index, module, value, targets), module)
+    optimizer_bytes, update_s = measure_optimizer(recipe, module)
     cost = LayerCost(
         name=recipe.layers[index].name,
         forward_s=statistics.median(forwards[1:]),
         backward_s=statistics.median(backwards[1:]),
         parameter_bytes=sum(p.numel() * p.element_size() for p in module.parameters()),
-        activation_bytes=_num_bytes(graph.output if index == len(recipe.layers) - 1 else output),
+        activation_bytes=num_bytes(graph.output if index == len(recipe.layers) - 1 else output),
+        kept_bytes=kept_bytes,
+        optimizer_bytes=optimizer_bytes,
+        update_s=update_s,
     )
     return cost, output
 
@@ -130,5 +168,5 @@ def _ones_like(value: Activation) -> Activation:
     return parts if isinstance(value, tuple) else parts[0]
 
 
-def _num_bytes(value: Activation) -> int:
+def num_bytes(value: Activation) -> int:
     return sum(part.numel() * part.element_size() for part in _parts(value))

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from bamboo_trainer.arrangement import Arrangement
 from bamboo_trainer.memory import memory_of
-from bamboo_trainer.outlook import Cut, Shares, loss_s, simulate
+from bamboo_trainer.outlook import Cut, Shares, is_covered, loss_s, simulate
 from bamboo_trainer.plan import Mode
 from bamboo_trainer.wanted import Wanted
 
@@ -54,13 +54,22 @@ def _protect(
     def best(d: int, s: int, modes: tuple[Mode, ...]) -> Mode:
         if len(cuts[d]) == 1 and modes[0].has_shadows:  # there is nobody to shadow it
             modes = BARE
-        if len(cuts) == 1 and modes is BARE:  # and no other pipeline to take it over
+        if modes is BARE and not is_covered(first, d, s):  # and nobody in another pipeline to take it over
             return Mode.OFF
         return min(modes, key=lambda mode: price(mode, d, s))
 
     modes = tuple(tuple(best(d, s, among) for s in range(len(cut))) for d, cut in enumerate(cuts))
     chosen = _with(cuts, microbatches, modes, level)
-    return chosen if among is BARE else _within_memory(chosen, wanted, [share for _, share in runs], best)
+    return _covered(_within_memory(chosen, wanted, [share for _, share in runs], best))
+
+
+def _covered(chosen: Arrangement) -> Arrangement:
+    """A stage that nobody could take over is not called ``reroute``: others may have lost what covered it."""
+    for d, cut in enumerate(chosen.cuts):
+        for s in range(len(cut)):
+            if chosen.modes[d][s] is Mode.REROUTE and not is_covered(chosen, d, s):
+                chosen = _changed(chosen, d, s, Mode.OFF)
+    return chosen
 
 
 def _within_memory(

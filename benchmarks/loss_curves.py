@@ -16,8 +16,10 @@ from dataclasses import replace
 from statistics import fmean
 
 from bamboo_trainer import control
+from bamboo_trainer.placement import Candidate
 from bamboo_trainer.plan import Mode, Plan, WorkerId
-from bamboo_trainer.reconfigure import Candidate, Wanted, plan_boundary
+from bamboo_trainer.reconfigure import plan_boundary
+from bamboo_trainer.wanted import Wanted
 
 from benchmarks.fleet import Fleet, claim, finish, fleet, spec_of
 
@@ -63,9 +65,7 @@ def plan(
             num_stages=NUM_STAGES,
             mode=Mode.OFF,
             num_microbatches=spec.num_microbatches,
-            forward_s=tuple(cost.forward_s for cost in costs),
-            backward_s=tuple(cost.backward_s for cost in costs),
-            parameter_bytes=tuple(cost.parameter_bytes for cost in costs),
+            costs=tuple(costs),
         ),
     )
     assert made.num_pipelines == num_pipelines

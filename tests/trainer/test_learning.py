@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 from bamboo_trainer import control
+from bamboo_trainer.placement import Candidate
 from bamboo_trainer.plan import Fetch, Member, Mode, NodeId, Plan, WorkerId
-from bamboo_trainer.reconfigure import Candidate, Wanted, plan_boundary
+from bamboo_trainer.reconfigure import plan_boundary
 from bamboo_trainer.redundancy import fail_over
+from bamboo_trainer.wanted import Wanted
 
 from tests.trainer.world import World, grid_plan, worker_name
 
@@ -49,9 +51,10 @@ def plan_without_leaving(world: World, plan: Plan, generation: int, first_step: 
         num_stages=len(plan.pipelines[0].stages),
         mode=Mode.BUBBLE,
         num_microbatches=plan.num_microbatches,
-        forward_s=(1.0,) * plan.num_layers,
-        backward_s=(2.0,) * plan.num_layers,
-        parameter_bytes=(8,) * plan.num_layers,
+        costs=tuple(
+            control.LayerCost(name=f"l{i}", forward_s=1.0, backward_s=2.0, parameter_bytes=8, activation_bytes=8)
+            for i in range(plan.num_layers)
+        ),
     )
     found = plan_boundary(generation=generation, first_step=first_step, candidates=candidates, wanted=wanted)
     return replace(found, continues=1)

@@ -18,7 +18,9 @@ from tests.coordinator.small_world import FakeNode, FakeWorker, World
 NUM_STEPS = 30
 
 
-def run_spec(num_pipelines: int, num_stages: int, mode: Mode, every: int = 4) -> RunSpec:
+def run_spec(
+    num_pipelines: int | None, num_stages: int | None, mode: Mode | None, every: int = 4, level: int | None = 1
+) -> RunSpec:
     return RunSpec(
         training=TrainingSpec(
             run_id="r1",
@@ -34,6 +36,7 @@ def run_spec(num_pipelines: int, num_stages: int, mode: Mode, every: int = 4) ->
         num_pipelines=num_pipelines,
         num_stages=num_stages,
         mode=mode,
+        level=level,
     )
 
 
@@ -153,6 +156,21 @@ def test_whatever_happens_the_run_gets_done(
     ops: list[tuple[str, int]], begun: bool, shape: tuple[int, int], mode: Mode
 ) -> None:
     storm(new_world(shape[0] * shape[1]), run_spec(*shape, mode), ops, begun=begun)
+
+
+AUTO = [(None, None, None, None), (2, None, None, 1), (1, None, Mode.BUBBLE, 1), (None, 2, Mode.LAZY, None)]
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(operations, st.booleans(), st.sampled_from(AUTO), st.integers(2, 5))
+def test_whatever_happens_a_run_that_is_left_to_the_planner_gets_done(
+    ops: list[tuple[str, int]],
+    begun: bool,
+    asked: tuple[int | None, int | None, Mode | None, int | None],
+    num_nodes: int,
+) -> None:
+    num_pipelines, num_stages, mode, level = asked
+    storm(new_world(num_nodes), run_spec(num_pipelines, num_stages, mode, level=level), ops, begun=begun)
 
 
 @pytest.mark.soak

@@ -18,7 +18,7 @@ def start(
     num_pipelines: int,
     num_stages: int | tuple[int, ...],
     num_microbatches: int,
-    mode: Mode,
+    mode: Mode | tuple[Mode, ...],
     layers_per_stage: int = 1,
     bare: tuple[int, ...] = (),
     tied: bool = True,
@@ -36,7 +36,7 @@ def undisturbed(
     num_pipelines: int,
     num_stages: int | tuple[int, ...],
     num_microbatches: int,
-    mode: Mode,
+    mode: Mode | tuple[Mode, ...],
     layers: int = 1,
     bare: tuple[int, ...] = (),
     tied: bool = True,
@@ -97,7 +97,7 @@ def deliveries(world: World, victim: WorkerId) -> Iterator[tuple[WorkerId, ...]]
     yield from ((w,) for w in others if len(others) > 1)
 
 
-Size = tuple[int, int | tuple[int, ...], int, Mode]
+Size = tuple[int, int | tuple[int, ...], int, Mode | tuple[Mode, ...]]
 
 SIZES = [(d, p, m) for d in (1, 2) for p in (2, 3) for m in (1, 2, 3) if m >= d]
 CASES = [(*size, mode) for size in SIZES for mode in (Mode.LAZY, Mode.BUBBLE, Mode.EAGER, Mode.FULL)]
@@ -148,6 +148,13 @@ def test_every_single_loss_ends_with_the_undisturbed_sums(
 @pytest.mark.parametrize("size", UNEQUAL, ids=lambda size: f"{'+'.join(map(str, size[1]))}-{size[2]}-{size[3]}")
 def test_every_single_loss_in_pipelines_of_unequal_depth(size: Size) -> None:
     lose_everywhere(size, all_ways=False)
+
+
+@pytest.mark.parametrize(
+    "modes", [(Mode.BUBBLE, Mode.LAZY, Mode.FULL), (Mode.EAGER, Mode.BUBBLE, Mode.LAZY)], ids=" ".join
+)
+def test_every_single_loss_where_each_stage_is_protected_in_its_own_way(modes: tuple[Mode, ...]) -> None:
+    lose_everywhere((1, 3, 3, modes), all_ways=False)
 
 
 def test_reroute_needs_one_worker_elsewhere_with_all_of_the_stages_layers() -> None:

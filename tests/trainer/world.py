@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from bamboo_trainer import control
-from bamboo_trainer.arrangement import build_pipelines
+from bamboo_trainer.arrangement import staff, uniform
 from bamboo_trainer.bubbles import with_slots
 from bamboo_trainer.dryrun import Durations
 from bamboo_trainer.executor import Executor
@@ -40,20 +40,23 @@ def grid_plan(
     num_stages: int | tuple[int, ...],
     num_microbatches: int,
     layers_per_stage: int,
-    mode: Mode,
+    mode: Mode | tuple[Mode, ...],
     level: int = 1,
 ) -> Plan:
     """Generation 1, from the seed: one worker a stage, each shadowing its successors. ``num_stages``: of each pipeline,
-    if they are unequal; ``layers_per_stage`` is then that of the longest."""
+    if they are unequal; ``layers_per_stage`` is then that of the longest. ``mode``: of each stage, if they differ."""
     depths = (num_stages,) * num_pipelines if isinstance(num_stages, int) else num_stages
     rows = [[worker_name(d, s) for s in range(depth)] for d, depth in enumerate(depths)]
     cuts = [cut([1.0] * (max(depths) * layers_per_stage), depth) for depth in depths]
+    arrangement = uniform(cuts, num_microbatches, Mode.OFF, level)
+    modes = tuple((mode,) * depth if isinstance(mode, Mode) else mode[:depth] for depth in depths)
+    arrangement = replace(arrangement, modes=modes)
     members = [Member(worker_id=name, node_id=NodeId(name), address="", port=0) for row in rows for name in row]
     plan = Plan(
         generation=1,
         kind=PlanKind.BOUNDARY,
         first_step=0,
-        pipelines=build_pipelines(rows, cuts, num_microbatches, mode, level),
+        pipelines=staff(arrangement, rows),
         members=tuple(members),
     )
     fetches = tuple(

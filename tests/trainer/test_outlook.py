@@ -1,0 +1,73 @@
+"""What an arrangement costs: time by mode, memory by formula, losses."""
+
+import pytest
+from bamboo_trainer.arrangement import uniform
+from bamboo_trainer.memory import memory_of
+from bamboo_trainer.outlook import outlook, simulate
+from bamboo_trainer.plan import Mode
+from bamboo_trainer.wanted import Weather
+
+from tests.trainer.test_planner import FAST_LINK, layer, want
+
+
+def test_what_a_worker_keeps_by_mode() -> None:
+    layers = tuple(layer(i, parameter_bytes=100, kept_bytes=7) for i in range(2))
+    cuts = ((range(1), range(1, 2)),)
+
+    def usual(mode: Mode, stage: int = 0) -> int:
+        return memory_of(uniform(cuts, 4, mode, 1), layers, 0, stage).usual
+
+    # parameters and two moments, two gradient buffers, two microbatches in flight, 4 times output and its gradient
+    alone = 300 + 200 + 2 * 7 + 4 * (10 + 10)
+    assert usual(Mode.OFF) == usual(Mode.REROUTE) == alone
+    assert usual(Mode.MIRROR) == usual(Mode.LAZY) == alone + 300 + 100, "the shadow's state, and a reduced gradient"
+    assert usual(Mode.EAGER) == alone + 400 + 4 * 7, "and what each FRC keeps"
+    assert usual(Mode.FULL) == alone + 300 + 200 + 7 + 4 * (10 + 10)
+    assert usual(Mode.OFF, stage=1) == alone - 7, "one microbatch in flight"
+
+
+def test_a_shadow_needs_room_to_take_over() -> None:
+    layers = tuple(layer(i, parameter_bytes=100, kept_bytes=7) for i in range(2))
+    found = memory_of(uniform(((range(1), range(1, 2)),), 4, Mode.LAZY, 1), layers, 0, 0)
+    assert found.peak == found.usual + found.takeover == found.usual + (300 + 200 + 7 + 4 * 20) - 400
+
+
+def test_eager_costs_time_in_every_step_and_bubble_none() -> None:
+    costs = tuple(layer(i) for i in range(4))
+    cut = tuple(range(i, i + 1) for i in range(4))
+
+    def made_s(mode: Mode) -> float:
+        return simulate(cut, 16, (mode,) * 4, 1, costs)[0]
+
+    assert made_s(Mode.OFF) == made_s(Mode.LAZY) == made_s(Mode.BUBBLE) < made_s(Mode.EAGER) < made_s(Mode.FULL)
+
+
+def test_bubbles_hold_a_share_of_the_frc_that_falls_with_the_microbatches() -> None:
+    costs = tuple(layer(i) for i in range(4))
+    cut = tuple(range(i, i + 1) for i in range(4))
+    few, many = (simulate(cut, m, (Mode.BUBBLE,) * 4, 1, costs)[1] for m in (4, 32))
+    assert 0 < sum(many) < sum(few) <= 4
+
+
+def test_the_formula_for_large_steps_is_near_the_dry_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = tuple(layer(i, 0.1 + 0.01 * i) for i in range(6))
+    cut = (range(2), range(2, 4), range(4, 6))
+    for mode in (Mode.OFF, Mode.BUBBLE, Mode.EAGER, Mode.FULL):
+        simulate.cache_clear()
+        exact, shares = simulate(cut, 12, (mode,) * 3, 1, costs)
+        with monkeypatch.context() as patched:
+            patched.setattr("bamboo_trainer.outlook.MAX_DRY_ACTIONS", 0)
+            simulate.cache_clear()
+            rough, rough_shares = simulate(cut, 12, (mode,) * 3, 1, costs)
+        assert rough == pytest.approx(exact, rel=0.2)
+        assert rough_shares == pytest.approx(shares, abs=0.35)
+    simulate.cache_clear()
+
+
+def test_more_loss_makes_the_score_smaller_and_a_shadow_the_fatal_losses_rarer() -> None:
+    cuts = ((range(2), range(2, 4), range(4, 8)),)
+    calm, rough = (want(weather=Weather(hazard=h, link_bytes_per_s=FAST_LINK)) for h in (0.1, 5.0))
+    bubble, off = (uniform(cuts, 8, mode, 1) for mode in (Mode.BUBBLE, Mode.OFF))
+    assert outlook(bubble, rough, 0).microbatches_per_hour < outlook(bubble, calm, 0).microbatches_per_hour
+    assert outlook(off, rough, 0).fatal_per_hour == pytest.approx(3 * 5.0)
+    assert outlook(bubble, rough, 0).fatal_per_hour < 0.5

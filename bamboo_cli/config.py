@@ -58,6 +58,23 @@ def _default_zones() -> tuple[ZoneConfig, ...]:
     )
 
 
+class TraceConfig(_Section):
+    """A record of spot instances that came and went, replayed by the local cloud."""
+
+    path: str = Field(
+        min_length=1,
+        description="CSV file with lines of milliseconds, `add` or `remove`, and the instance's name; relative to the "
+        "job file. The most instances that it ever had stand for `nodes`.",
+    )
+    speed: float = Field(
+        1.0,
+        gt=0,
+        le=MAX_NUMBER,
+        description="Seconds of the trace that pass in one; the fleet is as much less patient.",
+    )
+    start_s: float = Field(0.0, ge=0, description="Where in the trace to begin, in its own seconds.")
+
+
 class LocalCloudConfig(_Section):
     """The cloud of processes on this machine."""
 
@@ -69,7 +86,8 @@ class LocalCloudConfig(_Section):
     preemptions_per_hour: float = Field(
         0.0, ge=0, description="Chance of a preemption per node and hour, as an hourly rate; 0: none of its own accord."
     )
-    preemption_seed: int = Field(0, description="Seed of those preemptions.")
+    preemption_seed: int = Field(0, description="Seed of those preemptions, and of which nodes a trace takes.")
+    trace: TraceConfig | None = Field(None, description="Take and give nodes as a recorded trace says.")
     notice_s: float = Field(
         10.0, ge=0, description="Seconds of warning before a preemption (AWS: up to 120, GCP: 30); 0: none."
     )

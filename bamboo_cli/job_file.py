@@ -16,8 +16,9 @@ from pydantic import ValidationError
 
 from bamboo_cli.config import JobConfig
 from bamboo_cli.cross_checks import cross_checks
-from bamboo_cli.errors import JobFileError, UsageError
+from bamboo_cli.errors import CloudError, JobFileError, UsageError
 from bamboo_cli.job_mistakes import Key, leaf_keys, mistakes_in, spell
+from bamboo_cli.providers.local import load_trace
 
 ENVIRONMENT_PREFIX = "BAMBOO_"
 READY_RECIPES = ("gpt2", "mlp")
@@ -80,7 +81,7 @@ def load_job(path: Path, settings: Sequence[str] = (), environment: Mapping[str,
         job = JobConfig.model_validate(values)
     except ValidationError as error:
         raise _refusal(origins, mistakes_in(error)) from None
-    job = _resolve_recipe(job, origins)
+    job = _resolve_trace(_resolve_recipe(job, origins), origins)
     mistakes = cross_checks(job)
     if mistakes:
         raise _refusal(origins, mistakes)
@@ -212,7 +213,7 @@ def _put(values: dict[str, Any], override: Override) -> None:
     section[override.key[-1]] = override.value
 
 
-# --- the recipe -------------------------------------------------------------------------------------------------
+# --- files that the job names -----------------------------------------------------------------------------------
 
 
 def _resolve_recipe(job: JobConfig, origins: _Origins) -> JobConfig:
@@ -224,8 +225,27 @@ def _resolve_recipe(job: JobConfig, origins: _Origins) -> JobConfig:
         near = difflib.get_close_matches(job.recipe, READY_RECIPES, n=1)
         hint = f"did you mean `{near[0]}`?" if near else f"take one of {', '.join(READY_RECIPES)}, or a .py file"
         raise _refusal(origins, [(("recipe",), f"there is no recipe {job.recipe!r}; {hint}")])
-    from_flag = any(override.key == ("recipe",) for override in origins.overrides)
-    path = ((Path.cwd() if from_flag else origins.path.parent) / Path(file).expanduser()).absolute()
+    path = _absolute(("recipe",), file, origins)
     if not path.is_file():
         raise _refusal(origins, [(("recipe",), f"there is no file {path}")])
     return job.model_copy(update={"recipe": f"{path}{colon}{function}"})
+
+
+def _resolve_trace(job: JobConfig, origins: _Origins) -> JobConfig:
+    """By its absolute path, and readable."""
+    if job.local.trace is None:
+        return job
+    key = ("local", "trace", "path")
+    path = _absolute(key, job.local.trace.path, origins)
+    try:
+        load_trace(path)
+    except CloudError as error:
+        raise _refusal(origins, [(key, error.message)]) from None
+    trace = job.local.trace.model_copy(update={"path": str(path)})
+    return job.model_copy(update={"local": job.local.model_copy(update={"trace": trace})})
+
+
+def _absolute(key: tuple[str, ...], file: str, origins: _Origins) -> Path:
+    """Relative to the job file, or, from a flag, to where the command runs."""
+    from_flag = any(override.key == key for override in origins.overrides)
+    return ((Path.cwd() if from_flag else origins.path.parent) / Path(file).expanduser()).absolute()

@@ -4,8 +4,8 @@ from bamboo_trainer.control import Kill, TrainingSpec
 from bamboo_trainer.plan import NodeId
 
 from bamboo_cli.config import DrillConfig, JobConfig
-from bamboo_cli.coordinator.settings import ClusterConfig, Drill, RunSpec
-from bamboo_cli.providers.local import LocalConfig, LocalZone
+from bamboo_cli.coordinator.settings import MAX_BACK_OFF_S, PATIENCE_S, ClusterConfig, Drill, RunSpec
+from bamboo_cli.providers.local import LocalConfig, LocalTrace, LocalZone
 
 AUTO = 0
 """``TrainingSpec.checkpoint_every`` that the coordinator resolves when the layers have been measured."""
@@ -13,6 +13,7 @@ AUTO = 0
 
 def cluster_config(job: JobConfig, cluster_id: str) -> ClusterConfig:
     by_price = sorted(job.local.zones, key=lambda zone: zone.spot_usd_per_hour)
+    speed = job.local.trace.speed if job.local.trace else 1.0
     return ClusterConfig(
         cluster_id=cluster_id,
         num_nodes=job.num_nodes,
@@ -20,6 +21,8 @@ def cluster_config(job: JobConfig, cluster_id: str) -> ClusterConfig:
         replace=job.local.replace,
         lease_s=job.lease_s,
         beat_s=min(1.0, job.lease_s / 5),  # several beats fit into a lease, so that one late beat is no loss
+        patience_s=PATIENCE_S / max(1.0, speed),
+        max_back_off_s=MAX_BACK_OFF_S / max(1.0, speed),
     )
 
 
@@ -33,6 +36,7 @@ def local_config(job: JobConfig) -> LocalConfig:
         preemption_seed=local.preemption_seed,
         notice_s=local.notice_s or None,
         notice_poll_s=min(1.0, local.notice_s / 10) if local.notice_s else 1.0,
+        trace=None if local.trace is None else LocalTrace(num_nodes=job.num_nodes, **local.trace.model_dump()),
     )
 
 

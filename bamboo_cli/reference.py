@@ -12,7 +12,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from bamboo_cli.config import CheckpointConfig, DrillConfig, JobConfig, LocalCloudConfig, ZoneConfig
+from bamboo_cli.config import CheckpointConfig, DrillConfig, JobConfig, LocalCloudConfig, TraceConfig, ZoneConfig
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -48,6 +48,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("checkpoint", CheckpointConfig),
     ("local", LocalCloudConfig),
     ("local.zones[]", ZoneConfig),
+    ("local.trace", TraceConfig),
     ("drill[]", DrillConfig),
 )
 

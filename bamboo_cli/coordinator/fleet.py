@@ -24,7 +24,6 @@ SHORT_MEMORY_S = 120.0
 """A zone without capacity is asked last for so long."""
 TAKEN_MEMORY_S = 600.0
 """A zone that took a node from us is asked late for so long."""
-MAX_BACK_OFF_S = 60.0
 LOSSES_KEPT = 32
 NO_HURRY_S = 60.0
 """Between tries where only the user can help: quota, credentials."""
@@ -102,7 +101,7 @@ def create_failed(board: Board, event: CreateFailed) -> None:
         return
     if node.state is not NodeState.INTENDED:
         return
-    delay = min(MAX_BACK_OFF_S, 2.0 ** min(node.num_creates - 1, 10))
+    delay = min(board.config.max_back_off_s, 2.0 ** min(node.num_creates - 1, 10))
     if event.fault is CreateFault.CAPACITY:
         remember(board, node.zone, short=True)
         if any(not _is_short(board, zone) for zone in board.config.zones):

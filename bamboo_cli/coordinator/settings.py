@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from bamboo_trainer.control import TrainingSpec
 from bamboo_trainer.plan import Mode, NodeId
 
+PATIENCE_S = 60.0
+MAX_BACK_OFF_S = 60.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
@@ -20,8 +23,10 @@ class ClusterConfig:
     lease_s: float = 10.0
     """Silence after which a worker or a node is declared lost."""
     beat_s: float = 1.0
-    patience_s: float = 60.0
+    patience_s: float = PATIENCE_S
     """How long a run waits for all of its nodes before it starts with at least ``min_nodes``."""
+    max_back_off_s: float = MAX_BACK_OFF_S
+    """Between two tries to rent a node when no zone has one."""
     settle_s: float = 0.0
     """Between a loss and the reconfiguration after it, so that a burst of losses makes one."""
     gather_s: float = 1.0

@@ -85,6 +85,7 @@ def rehearsal_of(job: JobConfig, *, num_steps: int | None, num_losses: int, loss
                     "zones": zones,
                     "notice_s": job.local.notice_s or DEFAULT_NOTICE_S,
                     "preemptions_per_hour": 0.0,
+                    "trace": None,
                     "replace": False,
                 }
             ),

@@ -9,6 +9,7 @@ from bamboo_cli.providers.base import Instance, InstanceState, NodeConfig, Offer
 from bamboo_cli.providers.local_cloud import calls, processes
 from bamboo_cli.providers.local_cloud.client import CloudClient
 from bamboo_cli.providers.local_cloud.model import Request
+from bamboo_cli.providers.local_cloud.trace import Moment, TraceError, read_trace, scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,16 @@ class LocalZone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocalTrace:
+    """A recorded trace, and how it is replayed: see ``local_cloud.trace.scale``."""
+
+    path: str
+    num_nodes: int
+    speed: float = 1.0
+    start_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalConfig:
     """What the cloud is like; the job's ``local`` section."""
 
@@ -30,10 +41,13 @@ class LocalConfig:
     preemptions_per_hour: float = 0.0
     """Expected per instance; the moments follow from ``preemption_seed`` and the order of creation."""
     preemption_seed: int = 0
+    """Also of which instances a trace takes."""
     notice_s: float | None = 120.0
-    """Ahead of a preemption by probability; None: without notice."""
+    """Ahead of a preemption by probability or by a trace; None: without notice."""
     notice_poll_s: float = 1.0
     """How often an agent asks for a notice."""
+    trace: LocalTrace | None = None
+    """Begins when the cluster asks for its first instance."""
 
 
 class LocalProvider:
@@ -44,6 +58,7 @@ class LocalProvider:
         self._directory = directory.absolute()
         self._config = config
         self._client = CloudClient(self._directory, idle_s=idle_s)
+        self._following = config.trace is None
 
     def offers(self) -> tuple[Offer, ...]:
         return tuple(
@@ -64,6 +79,7 @@ class LocalProvider:
                 f"the local cloud has no zone {offer.zone}",
                 next_step=f"Its zones are {', '.join(zone.name for zone in self._config.zones)}.",
             )
+        self._follow(config.cluster_id)
         request = Request(
             token=token,
             config=config,
@@ -77,6 +93,18 @@ class LocalProvider:
             notice_poll_s=self._config.notice_poll_s,
         )
         return self._client.call(calls.Create(request=request), calls.INSTANCE)
+
+    def _follow(self, cluster_id: str) -> None:
+        """Before the first instance, and again by a coordinator that was started anew, which changes nothing."""
+        trace = self._config.trace
+        if self._following or trace is None:
+            return
+        changes = scale(
+            load_trace(Path(trace.path)), num_nodes=trace.num_nodes, speed=trace.speed, start_s=trace.start_s
+        )
+        follow = calls.Follow(cluster_id=cluster_id, changes=changes, seed=self._config.preemption_seed)
+        self._client.call(follow, calls.NOTHING)
+        self._following = True
 
     def instances(self, cluster_id: str) -> tuple[Instance, ...]:
         if not self._was_used():
@@ -106,3 +134,17 @@ class LocalProvider:
     def _was_used(self) -> bool:
         """A cloud that never had an instance need not be started to be asked for them."""
         return (self._directory / "state.json").exists()
+
+
+def load_trace(path: Path) -> tuple[Moment, ...]:
+    """Raises CloudError."""
+    try:
+        return read_trace(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise CloudError(f"the trace {path} cannot be read: {error}") from error
+    except TraceError as error:
+        raise CloudError(
+            f"the trace {path}: {error}",
+            next_step="It needs a line `milliseconds,add,name` or `milliseconds,remove,name` for each instance that "
+            "came or went, in order of time.",
+        ) from error

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from bamboo_trainer.plan import Mode
 
+from bamboo_cli import jobs
 from bamboo_cli.config import JobConfig
 from bamboo_cli.errors import JobFileError, UsageError
 from bamboo_cli.job_file import load_job
@@ -53,6 +54,31 @@ def test_a_recipe_file_is_found_beside_the_job_file(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("")
 
     assert load(tmp_path, MINIMAL + "recipe: mine.py:build\n").recipe == f"{tmp_path}/mine.py:build"
+
+
+def test_a_trace_is_found_beside_the_job_file_and_read_before_anything_is_rented(tmp_path: Path) -> None:
+    text = MINIMAL + "local:\n  trace: {path: spot.csv, speed: 30}\n"
+    assert refusal(tmp_path, text) == [
+        "job.yaml:6: local.trace.path: the trace spot.csv cannot be read: "
+        "[Errno 2] No such file or directory: 'spot.csv'"
+    ]
+    (tmp_path / "spot.csv").write_text("0,add,a\n0,lose,b\n")
+    assert refusal(tmp_path, text) == [
+        "job.yaml:6: local.trace.path: the trace spot.csv: line 2: 'lose' is neither `add` nor `remove`"
+    ]
+    (tmp_path / "spot.csv").write_text("0,add,a\n")
+    trace = load(tmp_path, text).local.trace
+    assert trace is not None and trace.path == f"{tmp_path}/spot.csv"
+
+
+def test_a_replay_that_is_faster_than_life_makes_the_fleet_as_much_less_patient(tmp_path: Path) -> None:
+    (tmp_path / "spot.csv").write_text("0,add,a\n")
+    usual = jobs.cluster_config(load(tmp_path, MINIMAL), "c-1")
+    fast = jobs.cluster_config(load(tmp_path, MINIMAL + "local:\n  trace: {path: spot.csv, speed: 30}\n"), "c-1")
+    slow = jobs.cluster_config(load(tmp_path, MINIMAL + "local:\n  trace: {path: spot.csv, speed: 0.5}\n"), "c-1")
+    assert (usual.patience_s, usual.max_back_off_s) == (60.0, 60.0)
+    assert (fast.patience_s, fast.max_back_off_s) == (2.0, 2.0)
+    assert slow == usual
 
 
 @pytest.mark.parametrize(

@@ -266,6 +266,18 @@ def test_after_a_shortage_another_zone_is_asked_with_another_token() -> None:
     assert second.zone != first.zone and second.token != first.token
 
 
+def test_while_all_zones_are_short_the_pauses_between_tries_grow_to_a_limit() -> None:
+    world = play("cluster nodes=2 zones=a", "hold", "kill n1")
+    world.short_zones = {"a"}
+    world.hear_cloud()
+    for _ in range(12):
+        world.answer_one(), world.hear_cloud()
+        world.pass_time(world.config.max_back_off_s)
+    delays = [dict(told.numbers)["delay_s"] for told in world.told if "gave no node" in told.text]
+    assert delays[:3] == [1.0, 2.0, 4.0]
+    assert delays[-1] == max(delays) == world.config.max_back_off_s
+
+
 def test_nodes_are_spread_over_the_zones() -> None:
     world = play("cluster nodes=4 zones=a,b")
     assert sorted(n.zone for n in world.machine.board.nodes.values()) == ["a", "a", "b", "b"]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from bamboo_cli.providers.base import EndReason, InstanceState
-from bamboo_cli.providers.local_cloud.model import Due, Rented, Request, draw_lifetime_s, due, loopback_address
+from bamboo_cli.providers.local_cloud.addresses import first_free, loopback_address
+from bamboo_cli.providers.local_cloud.model import Due, Rented, Request, draw_lifetime_s, due
 from tests.providers.contract import node_config
 
 
@@ -106,3 +107,7 @@ def test_loopback_addresses_are_all_different_and_usable() -> None:
     assert len(set(addresses)) == 1000
     assert addresses[:2] == ["127.0.0.2", "127.0.0.3"]
     assert {address.split(".")[3] for address in addresses} == {str(host) for host in range(1, 255)}
+
+
+def test_a_new_instance_gets_the_first_address_that_nobody_has() -> None:
+    assert first_free({"127.0.0.2", "127.0.0.4"}) == "127.0.0.3"

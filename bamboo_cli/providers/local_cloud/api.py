@@ -18,6 +18,7 @@ from bamboo_cli.providers.local_cloud.calls import (
     Create,
     Describe,
     Failure,
+    Follow,
     Preempt,
     Retire,
     Terminate,
@@ -51,6 +52,9 @@ class Api(Server):
                 return NOTHING.dump_json(None)
             case Preempt(instance_id=instance_id, notice_s=notice_s):
                 self.cloud.preempt(instance_id, notice_s)
+                return NOTHING.dump_json(None)
+            case Follow(cluster_id=cluster_id, changes=changes, seed=seed):
+                self.cloud.follow(cluster_id, changes, seed)
                 return NOTHING.dump_json(None)
             case Retire():
                 return YES_OR_NO.dump_json(self.cloud.close_if_empty())

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from bamboo_cli.errors import CapacityError, CloudError, InstanceGoneError
 from bamboo_cli.providers.base import Instance
 from bamboo_cli.providers.local_cloud.model import Request
+from bamboo_cli.providers.local_cloud.trace import Change
 
 API_FILE = "api.json"
 
@@ -51,16 +52,26 @@ class Preempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Follow:
+    """From now on the cluster's nodes come and go as the changes say. Said again: the first time stands."""
+
+    cluster_id: str
+    changes: tuple[Change, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retire:
     """End the cloud itself. Answered with whether it does: not while an instance lives."""
 
 
-Call = Create | Describe | Terminate | Preempt | Retire
+Call = Create | Describe | Terminate | Preempt | Follow | Retire
 CALLS: dict[str, TypeAdapter[Any]] = {
     "create": TypeAdapter(Create),
     "describe": TypeAdapter(Describe),
     "terminate": TypeAdapter(Terminate),
     "preempt": TypeAdapter(Preempt),
+    "follow": TypeAdapter(Follow),
     "retire": TypeAdapter(Retire),
 }
 ADDRESS: TypeAdapter[ApiAddress] = TypeAdapter(ApiAddress)

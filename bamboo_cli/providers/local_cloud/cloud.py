@@ -5,23 +5,23 @@ import logging
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 
 from bamboo_cli.errors import CapacityError, CloudError, InstanceGoneError
-from bamboo_cli.providers.base import Instance
-from bamboo_cli.providers.local_cloud import home, processes, store
+from bamboo_cli.providers.base import Instance, InstanceState
+from bamboo_cli.providers.local_cloud import addresses, home, processes, store
 from bamboo_cli.providers.local_cloud.metadata import MetadataEndpoint
-from bamboo_cli.providers.local_cloud.model import CloudState, Due, Rented, Request, due, loopback_address
+from bamboo_cli.providers.local_cloud.model import CloudState, Due, Rented, Request, due, take
 from bamboo_cli.providers.local_cloud.processes import INSTANCE_VARIABLE
+from bamboo_cli.providers.local_cloud.trace import Change, Replay
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +44,14 @@ class LocalCloud:
         self._state_path = folder / "state.json"
         state = store.load(self._state_path)
         self._created = dict(state.created)
+        self._replays = dict(state.replays)
         self._rented = {rented.instance_id: rented for rented in state.rented}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         """Processes that this life of the daemon started; those of an earlier one belong to init."""
         self._endpoints: dict[str, MetadataEndpoint] = {}
         self._unsaved = False
         self._busy_at = time.monotonic()
-        self._aliases = _has_loopback_aliases()
+        self._aliases = addresses.has_aliases()
         for rented in list(self._rented.values()):
             if rented.live:
                 self._take_up(rented)
@@ -71,6 +72,9 @@ class LocalCloud:
                     f"zone {request.zone} has no capacity for another instance ({taken} of {request.capacity} taken)",
                     next_step="Use another zone, or raise its capacity in the job file.",
                 )
+            replay = self._replays.get(request.config.cluster_id)
+            if replay is not None and len(self._staying(request.config.cluster_id)) >= replay.capacity:
+                raise CapacityError(f"the trace that the cluster follows has room for {replay.capacity} instances now")
             try:
                 return self._launch(request).public()
             except OSError as error:
@@ -104,6 +108,13 @@ class LocalCloud:
             self._put(rented.noticed(notice_s=notice_s, now=time.time()))
             self.tick()
 
+    def follow(self, cluster_id: str, changes: Sequence[Change], seed: int) -> None:
+        with self._asked():
+            if cluster_id not in self._replays:
+                self._replays[cluster_id] = Replay(changes=tuple(changes), seed=seed, started_at=time.time())
+                self.tick()
+                self._save()
+
     def close_if_empty(self) -> bool:
         """Take no more calls, unless an instance lives. Returns ``closed``."""
         with self._lock:
@@ -134,6 +145,8 @@ class LocalCloud:
             now = time.time()
             if self._unsaved:
                 self._save()
+            for cluster_id in self._replays:
+                self._replay(cluster_id, now)
             for rented in list(self._rented.values()):
                 action = due(rented, alive=self._is_alive(rented), now=now)
                 if action is not Due.NOTHING:
@@ -146,6 +159,18 @@ class LocalCloud:
                         self._put(rented.noticed(notice_s=rented.request.notice_s, now=now))
                     case Due.END:
                         self._end(rented)
+
+    def _replay(self, cluster_id: str, now: float) -> None:
+        while change := self._replays[cluster_id].next_due(now):
+            taken = take(self._replays[cluster_id], change, self._staying(cluster_id), now=now)
+            log.info("%s: the trace takes %d and leaves room for %d", cluster_id, len(taken), change.capacity)
+            self._replays[cluster_id] = self._replays[cluster_id].done()
+            self._rented |= {rented.instance_id: rented for rented in taken}
+            self._save()
+
+    def _staying(self, cluster_id: str) -> list[Rented]:
+        ours = [r for r in self._rented.values() if r.request.config.cluster_id == cluster_id]
+        return [r for r in ours if r.state in (InstanceState.PENDING, InstanceState.RUNNING)]
 
     def _launch(self, request: Request) -> Rented:
         instance_id = f"i-{secrets.token_hex(4)}"
@@ -247,7 +272,8 @@ class LocalCloud:
 
     def _store(self) -> None:
         """Raises OSError."""
-        store.save(self._state_path, CloudState(created=self._created, rented=tuple(self._rented.values())))
+        state = CloudState(created=self._created, rented=tuple(self._rented.values()), replays=self._replays)
+        store.save(self._state_path, state)
 
     def _forget(self, rented: Rented) -> None:
         shutil.rmtree(home.of(self._folder, rented), ignore_errors=True)
@@ -269,15 +295,4 @@ class LocalCloud:
     def _free_address(self) -> str:
         if not self._aliases:
             return "127.0.0.1"
-        taken = {rented.address for rented in self._rented.values() if rented.live}
-        return next(a for a in map(loopback_address, range(len(taken) + 1)) if a not in taken)
-
-
-def _has_loopback_aliases() -> bool:
-    """Linux answers on all of 127.0.0.0/8; macOS on 127.0.0.1 only, where instances differ by their ports."""
-    with socket.socket() as probe:
-        try:
-            probe.bind((loopback_address(0), 0))
-        except OSError:
-            return False
-    return True
+        return addresses.first_free({rented.address for rented in self._rented.values() if rented.live})

@@ -1,11 +1,13 @@
 """What the local cloud knows of its instances, and what is due when: values and functions of them, no I/O."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Self
 
 from bamboo_cli.providers.base import EndReason, Instance, InstanceState, NodeConfig
+from bamboo_cli.providers.local_cloud.trace import Change, Replay
 
 STATE_VERSION = 1
 
@@ -111,6 +113,8 @@ class CloudState:
     created: dict[str, int] = field(default_factory=dict)
     """Instances ever given to each cluster."""
     rented: tuple[Rented, ...] = ()
+    replays: dict[str, Replay] = field(default_factory=dict)
+    """By cluster."""
 
 
 class Due(StrEnum):
@@ -135,14 +139,15 @@ def due(rented: Rented, *, alive: bool, now: float) -> Due:
     return Due.NOTHING
 
 
+def take(replay: Replay, change: Change, staying: Sequence[Rented], *, now: float) -> tuple[Rented, ...]:
+    """Those of ``staying`` (in the order of their creation) that the change preempts, as they are then."""
+    count = max(change.num_taken, len(staying) - change.capacity)
+    victims = replay.victims({rented.instance_id: rented.request.zone for rented in staying}, count)
+    return tuple(r.noticed(notice_s=r.request.notice_s, now=now) for r in staying if r.instance_id in victims)
+
+
 def draw_lifetime_s(request: Request, index: int) -> float | None:
     """Seconds from boot to preemption: exponential, the same for the same seed and index. None: never taken."""
     if request.preemptions_per_hour <= 0.0:
         return None
     return random.Random(f"{request.preemption_seed}/{index}").expovariate(request.preemptions_per_hour / 3600.0)
-
-
-def loopback_address(number: int) -> str:
-    """127.0.0.2, 127.0.0.3, …, 127.0.0.254, 127.0.1.1, … for 0, 1, …"""
-    block, host = divmod(number + 1, 254)
-    return f"127.0.{block}.{host + 1}"

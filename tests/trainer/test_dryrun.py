@@ -8,6 +8,7 @@ from bamboo_trainer.arrangement import build_pipelines
 from bamboo_trainer.dryrun import DeadlockError, Durations, dry_run, grid
 from bamboo_trainer.plan import Member, Mode, NodeId, Plan, PlanKind, WorkerId
 from bamboo_trainer.redundancy import fail_over
+from bamboo_trainer.schedule import Action, Kind
 
 
 def make_plan(*, stages: int, microbatches: int, pipelines: int = 1, mode: Mode = Mode.BUBBLE) -> Plan:
@@ -59,6 +60,38 @@ def test_after_a_failover_one_worker_runs_two_stages_and_the_step_still_ends(vic
     done = [slot.action for slot in result.slots if not slot.redundant]
     assert len(done) == len(set(done)) == 2 * 3 * 4  # forward and backward, stages, microbatches over both pipelines
     assert lost not in result.workers
+
+
+@pytest.mark.parametrize("mode", [Mode.LAZY, Mode.BUBBLE, Mode.EAGER])
+@pytest.mark.parametrize("loss", ["0F0", "1B2", "2B4", "1F6", "3B0", "3B7"])
+def test_a_loss_in_mid_step_costs_what_the_shadow_computes_again(mode: Mode, loss: str) -> None:
+    """All of the stage's backwards, once more, and one action at most that is in the way."""
+    plan, durations = make_plan(stages=4, microbatches=8, mode=mode), Durations.even(4)
+    stage = Action.parse(loss).stage_index
+
+    plain, disturbed = dry_run(plan, durations), dry_run(plan, durations, Action.parse(loss))
+
+    shadow = plan.stage(0, stage).shadows[0]
+    redone = [s.action for s in disturbed.slots if s.worker_id == shadow and s.action.stage_index == stage]
+    assert {a.microbatch for a in redone if a.kind is Kind.BACKWARD} == set(range(8))
+    assert plain.makespan < disturbed.makespan <= plain.makespan + 8 * 3 + 3
+    assert disturbed.makespan >= 8 * 3 + 8 * 2
+
+
+def test_forwards_at_hand_make_a_takeover_shorter() -> None:
+    loss = Action.parse("1B6")
+    took = {
+        mode: dry_run(make_plan(stages=4, microbatches=8, mode=mode), Durations.even(4), loss).makespan
+        for mode in (Mode.LAZY, Mode.EAGER)
+    }
+    assert took[Mode.EAGER] < took[Mode.LAZY]
+
+
+def test_a_loss_that_cannot_be_survived_or_never_comes_is_told() -> None:
+    with pytest.raises(ValueError, match="lost with n2/1"):
+        dry_run(make_plan(stages=2, microbatches=2, mode=Mode.OFF), Durations.even(2), Action.parse("1F1"))
+    with pytest.raises(ValueError, match="no worker begins 1F9"):
+        dry_run(make_plan(stages=2, microbatches=2), Durations.even(2), Action.parse("1F9"))
 
 
 def test_a_schedule_that_cannot_end_is_told_with_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:

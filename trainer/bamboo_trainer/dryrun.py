@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bamboo_trainer.plan import Plan, WorkerId
+from bamboo_trainer.redundancy import fail_over
 from bamboo_trainer.routes import Routes
 from bamboo_trainer.schedule import (
     Action,
@@ -78,12 +79,21 @@ class DeadlockError(Exception):
 @dataclass(slots=True)
 class _Worker:
     worker_id: WorkerId
-    hosted: list[HostedStage]
-    shadowed: list[ShadowedStage]
+    state: StepState
     busy_until: float = 0.0
     doing: Action | None = None
     has: set[Key] = field(default_factory=set)
     peak_activations: int = 0
+    at_hand: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Layers, over all microbatches, of stages taken over that went forward redundantly before."""
+
+    @property
+    def hosted(self) -> list[HostedStage]:
+        return self.state.hosted
+
+    @property
+    def shadowed(self) -> list[ShadowedStage]:
+        return self.state.shadowed
 
     @property
     def live_activations(self) -> int:
@@ -95,8 +105,12 @@ class _Worker:
         return all(h.finished and (h.contributed or h.redundant) for h in self.hosted)
 
 
-def dry_run(plan: Plan, durations: Durations) -> DryRun:
-    """One step of ``plan`` from its start. Raises DeadlockError."""
+def dry_run(plan: Plan, durations: Durations, loss: Action | None = None) -> DryRun:
+    """One step of ``plan`` from its start. Raises DeadlockError.
+
+    ``loss``: who would begin this action is lost there, and everybody knows at once. So what the step takes longer is
+    what a failover has to compute again. Raises ValueError when nobody begins it, or the step cannot survive it.
+    """
     routes = Routes(plan, ())
     workers = {worker_id: _worker(plan, routes, worker_id) for worker_id in plan.worker_ids()}
     slots: list[Slot] = []
@@ -105,12 +119,17 @@ def dry_run(plan: Plan, durations: Durations) -> DryRun:
         for worker in workers.values():
             if worker.doing is not None and worker.busy_until <= now:
                 _finish(routes, workers, worker)
+        victim = None if loss is None else _victim(workers, loss)
+        if victim is not None:
+            routes, loss = _fail_over(plan, workers, victim), None
         for worker in workers.values():
             _start(worker, now, durations, slots)
         busy = [worker.busy_until for worker in workers.values() if worker.doing is not None]
         if not busy:
             break
         now = min(busy)
+    if loss is not None:
+        raise ValueError(f"no worker begins {loss} in this step")
     if not all(worker.finished for worker in workers.values()):
         raise DeadlockError(_who_waits(workers.values()))
     return DryRun(
@@ -126,7 +145,39 @@ def dry_run(plan: Plan, durations: Durations) -> DryRun:
 def _worker(plan: Plan, routes: Routes, worker_id: WorkerId) -> _Worker:
     state = StepState(0)
     state.place(plan, routes, worker_id)
-    return _Worker(worker_id=worker_id, hosted=state.hosted, shadowed=state.shadowed)
+    return _Worker(worker_id=worker_id, state=state)
+
+
+def _victim(workers: dict[WorkerId, _Worker], loss: Action) -> _Worker | None:
+    """The worker that would begin the action now."""
+    free = [w for w in workers.values() if w.doing is None]
+    return next((w for w in free if next_action(w.hosted, w.shadowed, w.has.__contains__) == loss), None)
+
+
+def _fail_over(plan: Plan, workers: dict[WorkerId, _Worker], victim: _Worker) -> Routes:
+    """Its shadow takes over, and everybody sends again what the new hosts lack: as ``executor`` does it."""
+    del workers[victim.worker_id]
+    promoted = fail_over(plan, {victim.worker_id}, plan.generation + 1)
+    if promoted is None:
+        raise ValueError(f"the step is lost with {victim.worker_id}: nobody can take its stages over")
+    routes = Routes(promoted, ())
+    for worker in workers.values():
+        done = {s.stage.place: s.num_layers_done for s in worker.shadowed}
+        for hosted in worker.state.place(promoted, routes, worker.worker_id):
+            worker.at_hand[hosted.stage.place] = done.get(hosted.stage.place, 0)
+        if worker.doing is not None and _is_overtaken(worker, worker.doing):
+            worker.doing = None
+    for worker in workers.values():
+        for key in [key for key in worker.has if routes.producer(key) == worker.worker_id]:
+            for receiver in routes.receivers(key):
+                workers[receiver].has.add(key)
+    return routes
+
+
+def _is_overtaken(worker: _Worker, action: Action) -> bool:
+    """FRC of a stage that the worker hosts by now."""
+    places = {s.stage.place for s in worker.shadowed}
+    return action.kind is Kind.REDUNDANT_FORWARD and (action.pipeline_index, action.stage_index) not in places
 
 
 def _start(worker: _Worker, now: float, durations: Durations, slots: list[Slot]) -> None:
@@ -156,7 +207,7 @@ def _finish(routes: Routes, workers: dict[WorkerId, _Worker], worker: _Worker) -
         shadowed = _shadowed(worker, action)
         complete = (shadowed.num_layers_done + 1) % len(shadowed.stage.layers) == 0
         shadowed.advance(complete=complete)
-        if complete:
+        if complete and any(other.stage.place == (d, s + 1) for other in worker.shadowed):
             worker.has.add(forward_key(d, s + 1, m))
     elif action.kind is Kind.FORWARD:
         hosted = _hosted(worker, action)
@@ -175,7 +226,12 @@ def _finish(routes: Routes, workers: dict[WorkerId, _Worker], worker: _Worker) -
 def _layers(worker: _Worker, action: Action) -> Sequence[int]:
     """That the action goes through."""
     if action.kind is not Kind.REDUNDANT_FORWARD:
-        return _hosted(worker, action).stage.layers
+        hosted = _hosted(worker, action)
+        layers = hosted.stage.layers
+        if action.kind is Kind.FORWARD:
+            before = (action.microbatch - hosted.microbatches.start) * len(layers)
+            return layers[max(0, worker.at_hand.get(hosted.stage.place, 0) - before) :]
+        return layers
     shadowed = _shadowed(worker, action)
     return [shadowed.stage.layers[shadowed.num_layers_done % len(shadowed.stage.layers)]]
 

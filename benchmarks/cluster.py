@@ -12,8 +12,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bamboo_trainer.dryrun import Durations, dry_run
 from bamboo_trainer.plan import Plan, PlanKind
+from bamboo_trainer.schedule import Action
 
+from bamboo_cli.coordinator.pages import read_pages
 from bamboo_cli.coordinator.reader import read_plans, read_steps
 from bamboo_cli.coordinator.status import StepRow
 
@@ -33,6 +36,8 @@ class Failover:
     adopted_s: float
     """From the kill until the last survivor took the new plan up."""
     pause_s: float
+    recomputation_s: float
+    """Of the pause: what the shadow had to compute again, by the dry run of this very loss."""
     whole_again_s: float
     """All time lost until all stages have a node of their own again: the recut over three nodes and back included."""
 
@@ -72,6 +77,7 @@ def disturbed_run(job: dict[str, Any], kills: list[dict[str, Any]], home: Path) 
                 decided_s=_made_at(path, generation) - killed_at,
                 adopted_s=max(adopted[generation]) - killed_at,
                 pause_s=_passed(steps, kill["step"]) - usual_s,
+                recomputation_s=_recomputation_s(path, run_id, before, kill),
                 whole_again_s=_lost_until_whole(steps, plans, kill["step"], job["stages"], usual_s),
             )
         )
@@ -129,6 +135,32 @@ def _lost_until_whole(
         raise RuntimeError(f"no replacement came after the kill in step {step}: more steps between them")
     passed_s = steps[whole].committed_at - steps[step - 1].committed_at
     return passed_s - (whole - step + 1) * usual_s
+
+
+def _recomputation_s(path: Path, run_id: str, plan: Plan, kill: dict[str, Any]) -> float:
+    """The dry run of the step with the loss, less that without: each stage's actions as long as they took in the
+    plan's undisturbed steps before, messages and the news of the loss in no time."""
+    slots = [
+        slot
+        for page in read_pages(path, run_id)
+        if page.recorded.generation == plan.generation
+        and page.recorded.committed
+        and plan.first_step < page.recorded.step < kill["step"]
+        for slot in page.recorded.slots
+    ]
+
+    def per_layer(kind: str) -> list[float]:
+        return [
+            median(s.end_us - s.start_us for s in slots if re.fullmatch(rf"{stage.stage_index}{kind}\d+", s.action))
+            / 1e6
+            / len(stage.layers)
+            for stage in plan.pipelines[0].stages
+            for _ in stage.layers
+        ]
+
+    durations = Durations(forward=per_layer("F"), backward=per_layer("B"))
+    disturbed = dry_run(plan, durations, Action.parse(kill["action"]))
+    return disturbed.makespan - dry_run(plan, durations).makespan
 
 
 def _made_at(path: Path, generation: int) -> float:

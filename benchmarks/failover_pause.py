@@ -63,6 +63,17 @@ def ours() -> Disturbed:
         return disturbed_run(job, [dict(kill) for kill in KILLS], Path(folder))
 
 
+def tell(disturbed: Disturbed) -> None:
+    print(f"bamboo: step {disturbed.step_s * 1e3:.0f} ms", file=sys.stderr)
+    for f in disturbed.failovers:
+        print(
+            f"  {f.action}: decided {f.decided_s * 1e3:.0f} ms, adopted {f.adopted_s * 1e3:.0f} ms after the kill, "
+            f"pause {f.pause_s:.3f} s = {f.pause_s / disturbed.step_s:.2f} steps, of it {f.recomputation_s:.3f} s "
+            f"recomputation, {f.whole_again_s:.2f} s lost until whole again",
+            file=sys.stderr,
+        )
+
+
 def torchruns() -> tuple[float, list[float]]:
     """Seconds of an undisturbed step, and of the pause after each kill."""
     depth = RECIPE_OPTIONS["depth"]
@@ -112,14 +123,7 @@ def main() -> int:
     for _ in range(arguments.rounds):
         disturbed = ours()
         failovers += [(failover, disturbed.step_s) for failover in disturbed.failovers]
-        print(f"bamboo: step {disturbed.step_s * 1e3:.0f} ms", file=sys.stderr)
-        for f in disturbed.failovers:
-            print(
-                f"  {f.action}: decided {f.decided_s * 1e3:.0f} ms, adopted {f.adopted_s * 1e3:.0f} ms after the kill, "
-                f"pause {f.pause_s:.3f} s = {f.pause_s / disturbed.step_s:.2f} steps, "
-                f"{f.whole_again_s:.2f} s lost until whole again",
-                file=sys.stderr,
-            )
+        tell(disturbed)
         step_s, pauses = torchruns()
         peer_pauses += [(pause_s, step_s) for pause_s in pauses]
         told = ", ".join(f"{pause_s:.2f} s = {pause_s / step_s:.1f} steps" for pause_s in pauses)
@@ -136,7 +140,7 @@ def main() -> int:
         "pause_s": pause_s,
         "kill_to_decision_s": median(f.decided_s for f, _ in failovers),
         "kill_to_adoption_s": median(f.adopted_s for f, _ in failovers),
-        "recomputation_s": median(f.pause_s - f.adopted_s for f, _ in failovers),
+        "recomputation_s": median(f.recomputation_s for f, _ in failovers),
         "lost_until_whole_again_s": median(f.whole_again_s for f, _ in failovers),
         "failovers": [dataclasses.asdict(f) for f, _ in failovers],
         "torchrun_step_s": median(step_s for _, step_s in peer_pauses),

@@ -1,0 +1,67 @@
+"""Which part of a recorded trace trace_replay.py plays, and how fast."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bamboo_cli.providers.local_cloud.trace import Change, Moment, scale
+
+MINUTE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weather:
+    """What everybody meets. Times in seconds of the replay."""
+
+    path: Path
+    num_nodes: int
+    speed: float
+    start_s: float
+    """Of the trace, where the replay begins."""
+    first_s: float
+    end_s: float
+    """What is committed between the two counts."""
+    changes: tuple[Change, ...]
+
+    def node_seconds(self) -> float:
+        """That the trace gives between ``first_s`` and ``end_s``."""
+        ends = [change.at_s for change in self.changes[1:]] + [self.end_s]
+        spans = zip(self.changes, ends, strict=True)
+        return sum(c.capacity * max(0.0, min(end, self.end_s) - max(c.at_s, self.first_s)) for c, end in spans)
+
+
+def weather(
+    trace: Sequence[Moment],
+    path: Path,
+    *,
+    num_losses: int,
+    span_s: float,
+    num_nodes: int,
+    speed: float,
+    warm_up_s: float,
+) -> tuple[Weather, int]:
+    """And the losses that the trace itself has in the hour that counts."""
+    begin_s, found = _first_span(trace, num_losses, span_s, warm_up_s * speed)
+    start_s = begin_s - warm_up_s * speed
+    end_s = warm_up_s + span_s / speed
+    changes = scale(trace, num_nodes=num_nodes, speed=speed, start_s=start_s)
+    sky = Weather(
+        path=path,
+        num_nodes=num_nodes,
+        speed=speed,
+        start_s=start_s,
+        first_s=warm_up_s,
+        end_s=end_s,
+        changes=tuple(change for change in changes if change.at_s < end_s),
+    )
+    return sky, found
+
+
+def _first_span(trace: Sequence[Moment], num_losses: int, span_s: float, not_before_s: float) -> tuple[float, int]:
+    begin_s = not_before_s
+    while begin_s < trace[-1].at_s:
+        found = sum(m.num_removed for m in trace if begin_s <= m.at_s < begin_s + span_s)
+        if found >= num_losses:
+            return begin_s, found
+        begin_s += MINUTE_S
+    raise SystemExit(f"no {span_s:.0f} s of the trace hold {num_losses} losses; take fewer with --losses")

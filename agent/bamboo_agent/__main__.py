@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from bamboo_agent.agent import Agent
-from bamboo_agent.config import CONFIG_VARIABLE, ConfigError, read_config, worker_command
+from bamboo_agent.config import CONFIG_VARIABLE, ConfigError, has_nursery, read_config, worker_command
 
 
 def main() -> int:
@@ -22,7 +22,8 @@ def main() -> int:
     except ConfigError as error:
         print(f"bamboo_agent: {error}", file=sys.stderr)
         return 1
-    return asyncio.run(Agent(path=Path(path), config=config, command=worker_command()).run())
+    agent = Agent(path=Path(path), config=config, command=worker_command(), has_nursery=has_nursery())
+    return asyncio.run(agent.run())
 
 
 if __name__ == "__main__":

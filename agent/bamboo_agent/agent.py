@@ -13,18 +13,20 @@ from bamboo_agent.config import AgentConfig, ConfigError, read_config
 from bamboo_agent.link import Link
 from bamboo_agent.messages import PROTOCOL_VERSION, Beat, Join, Leave, StartWorker, StopWorker, TellWorker, ToAgent
 from bamboo_agent.notices import NoticeWatch
+from bamboo_agent.nursery import Nursery
 from bamboo_agent.workers import Workers
 
 log = logging.getLogger(__name__)
 
 
 class Agent:
-    def __init__(self, *, path: Path, config: AgentConfig, command: tuple[str, ...]) -> None:
+    def __init__(self, *, path: Path, config: AgentConfig, command: tuple[str, ...], has_nursery: bool) -> None:
         """``path``: the file that ``config`` was read from; it is read again before each connection."""
         self._path = path
         self._config = config
         self._boot_id = uuid.uuid4().hex
         self._left = asyncio.Event()
+        self._nursery = Nursery() if has_nursery else None
         self._link = Link(
             read_config=lambda: read_config(path), join=self._join, beat=self._beat, on_message=self._on_message
         )
@@ -38,6 +40,7 @@ class Agent:
             },
             log_path=path.parent / "worker.log",
             say=self._link.say,
+            nursery=self._nursery,
         )
         self._notices = NoticeWatch(endpoint=self._endpoint, poll_s=config.notice_poll_s, say=self._link.say)
 
@@ -50,6 +53,7 @@ class Agent:
         link = asyncio.create_task(self._link.run())
         notices = asyncio.create_task(self._notices.run())
         left = asyncio.create_task(self._left.wait())
+        nursery = asyncio.create_task(self._nursery.run()) if self._nursery else None
         try:
             await asyncio.wait({link, notices, left}, return_when=asyncio.FIRST_COMPLETED)
             if notices.done():
@@ -60,6 +64,9 @@ class Agent:
             return 0
         finally:
             notices.cancel()
+            if nursery:
+                nursery.cancel()
+                await asyncio.wait({nursery})
             await self._workers.end_all(fence=link.done(), reason="the agent ends")  # who is refused holds nobody up
             link.cancel()
             await asyncio.wait({link, notices})
@@ -90,7 +97,7 @@ class Agent:
     async def _on_message(self, message: ToAgent) -> None:
         match message:
             case StartWorker(worker_id=worker_id):
-                await self._workers.start(worker_id)
+                self._workers.start(worker_id)
             case StopWorker(worker_id=worker_id, fence=fence, reason=reason):
                 self._workers.stop(worker_id, fence=fence, reason=reason)
             case TellWorker(worker_id=worker_id, message=told):

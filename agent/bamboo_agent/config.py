@@ -58,6 +58,13 @@ def read_config(path: Path) -> AgentConfig:
 
 
 def worker_command() -> tuple[str, ...]:
-    """How a worker is started. ``BAMBOO_WORKER_COMMAND`` (shell words) replaces the trainer, for tests."""
+    """How a worker is started cold. ``BAMBOO_WORKER_COMMAND`` (shell words) replaces the trainer, for tests."""
     chosen = os.environ.get(COMMAND_VARIABLE)
     return tuple(shlex.split(chosen)) if chosen else (sys.executable, "-m", "bamboo_trainer")
+
+
+def has_nursery() -> bool:
+    """Whether workers are forked: not with a command of one's own, and on Linux only (macOS' own libraries, which torch
+    uses, do not survive a fork).
+    """
+    return sys.platform == "linux" and not os.environ.get(COMMAND_VARIABLE)

@@ -1,24 +1,24 @@
 """The worker processes of this node: start, tell, stop, watch.
 
-A worker is a child in the agent's own process group with one end of a socket pair; it exits when that end closes. A
-worker id is used for one process only: asked again to start one that has ended, the agent does nothing, since
-``WorkerExited`` is on its way to the coordinator or has been told already.
+A worker is a child in the agent's own process group with one end of a socket pair; it exits when that end closes. It
+is forked by the node's nursery or, where there is none, started cold; nothing else can tell which. A worker id is used
+for one process only: asked again to start one that has ended, the agent does nothing, since ``WorkerExited`` is on its
+way to the coordinator or has been told already.
 """
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
-import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from bamboo_trainer import births
+from bamboo_trainer.births import Birth, BirthError
 from bamboo_trainer.control import (
     Adopt,
     Exit,
@@ -33,6 +33,7 @@ from bamboo_trainer.plan import WorkerId
 
 from bamboo_agent.channel import LineChannel
 from bamboo_agent.messages import AgentMessage, WorkerExited, WorkerSaid, WorkerStarted, WorkerState
+from bamboo_agent.nursery import Nursery, Process
 
 log = logging.getLogger(__name__)
 
@@ -44,21 +45,21 @@ TAIL_BYTES = 8192
 LOG_LIMIT_BYTES = 16 << 20
 """A longer worker.log is set aside (one old one is kept) when the next worker starts."""
 
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-
 
 @dataclass(slots=True, kw_only=True)
 class _Worker:
     worker_id: WorkerId
-    process: asyncio.subprocess.Process
     channel: LineChannel
-    log_start: int
+    process: Process | None = None
+    """None: it is about to be."""
+    killed: bool = False
+    log_start: int = 0
     """Where this worker's own lines begin in worker.log."""
-    heard_at: float
+    heard_at: float = field(default_factory=time.monotonic)
     ready: WorkerReady | None = None
     run_id: str | None = None
     generation: int = 0
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Workers:
@@ -69,12 +70,16 @@ class Workers:
         environment: dict[str, str],
         log_path: Path,
         say: Callable[[AgentMessage], None],
+        nursery: Nursery | None = None,
     ) -> None:
-        """``environment`` is added to the agent's own; ``say`` takes what the coordinator is to hear, in order."""
+        """``command`` starts a worker cold. ``environment`` is added to the agent's own; ``say`` takes what the
+        coordinator is to hear, in order.
+        """
         self._command = command
         self._environment = environment
         self._log_path = log_path
         self._say = say
+        self._nursery = nursery
         self._alive: dict[WorkerId, _Worker] = {}
         self._ended: set[WorkerId] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -95,22 +100,15 @@ class Workers:
     def silence_s(self) -> dict[str, float]:
         """Seconds since each worker was last heard."""
         now = time.monotonic()
-        return {worker.worker_id: now - worker.heard_at for worker in self._alive.values()}
+        return {worker.worker_id: now - worker.heard_at for worker in self._alive.values() if worker.process}
 
-    async def start(self, worker_id: WorkerId) -> None:
+    def start(self, worker_id: WorkerId) -> None:
+        """Comes back at once: the nursery may have to load. What the worker is told meanwhile, it finds."""
         if worker_id in self._alive or worker_id in self._ended:
             return
-        try:
-            worker = await self._spawn(worker_id)
-        except OSError as error:
-            log.error("worker %s could not be started with %s: %s", worker_id, self._command, error)
-            self._ended.add(worker_id)
-            self._say(WorkerExited(worker_id=worker_id, exit_code=127, log_tail=f"could not be started: {error}"))
-            return
-        self._alive[worker_id] = worker
-        log.info("worker %s started, process %d", worker_id, worker.process.pid)
-        self._say(WorkerStarted(worker_id=worker_id, pid=worker.process.pid))
-        self._begin(self._watch(worker))
+        ours, theirs = socket.socketpair()
+        worker = self._alive[worker_id] = _Worker(worker_id=worker_id, channel=LineChannel(ours))
+        self._begin(self._live(worker, theirs))
 
     def tell(self, worker_id: WorkerId, message: ToWorker) -> None:
         worker = self._alive.get(worker_id)
@@ -127,7 +125,7 @@ class Workers:
         if worker is None:
             return
         log.info("worker %s is %s: %s", worker_id, "killed" if fence else "asked to exit", reason)
-        if fence:
+        if fence or worker.process is None:
             _kill(worker)
         else:
             self._begin(self._end(worker))
@@ -139,32 +137,46 @@ class Workers:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _spawn(self, worker_id: WorkerId) -> _Worker:
-        ours, theirs = socket.socketpair()
+    async def _live(self, worker: _Worker, control: socket.socket) -> None:
+        """All of a worker's life."""
         try:
-            with theirs, self._open_log(worker_id) as output:
-                log_start = output.tell()
-                process = await asyncio.create_subprocess_exec(
-                    *self._command,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    pass_fds=(theirs.fileno(),),
-                    env=os.environ
-                    | self._environment
-                    | {"BAMBOO_CONTROL_FD": str(theirs.fileno()), "BAMBOO_WORKER_ID": worker_id},
-                    preexec_fn=_die_with_the_agent if _libc else None,
-                )
-        except OSError:
-            ours.close()
-            raise
-        return _Worker(
-            worker_id=worker_id,
-            process=process,
-            channel=LineChannel(ours),
-            log_start=log_start,
-            heard_at=time.monotonic(),
-        )
+            with control:
+                worker.process = await self._spawn(worker, control)
+        except OSError as error:
+            log.error("worker %s was not started with %s: %s", worker.worker_id, self._command, error)
+            await self._bury(worker, exit_code=127, log_tail=f"not started: {error}")
+            return
+        worker.heard_at = time.monotonic()
+        log.info("worker %s started, process %d", worker.worker_id, worker.process.pid)
+        self._say(WorkerStarted(worker_id=worker.worker_id, pid=worker.process.pid))
+        if worker.killed:
+            _kill(worker)
+        exit_code = await self._watch(worker, worker.process)
+        log.info("worker %s ended with exit code %d", worker.worker_id, exit_code)
+        await self._bury(worker, exit_code=exit_code, log_tail=_tail(self._log_path, worker.log_start))
+
+    async def _spawn(self, worker: _Worker, control: socket.socket) -> Process:
+        """By the nursery if that can be. Raises OSError."""
+        environment = os.environ | self._environment | {"BAMBOO_WORKER_ID": worker.worker_id}
+        with self._open_log(worker.worker_id) as output:
+            worker.log_start = output.tell()
+            if self._nursery is not None:
+                birth = Birth(command=self._command, environment=environment, folder=os.getcwd(), is_node=False)
+                try:
+                    return await self._nursery.bear(birth, (output.fileno(), control.fileno()))
+                except BirthError as error:
+                    log.warning("worker %s is started cold: %s", worker.worker_id, error)
+            if worker.killed:
+                raise OSError("it is not wanted any more")
+            return await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(control.fileno(),),
+                env=environment | {"BAMBOO_CONTROL_FD": str(control.fileno())},
+                preexec_fn=births.die_with_parent,
+            )
 
     def _open_log(self, worker_id: WorkerId) -> BinaryIO:
         with contextlib.suppress(FileNotFoundError):
@@ -174,19 +186,21 @@ class Workers:
         output.write(f"--- worker {worker_id}\n".encode())
         return cast(BinaryIO, output)
 
-    async def _watch(self, worker: _Worker) -> None:
-        """Lives as long as the worker. What it said last is relayed before its exit is."""
+    async def _watch(self, worker: _Worker, process: Process) -> int:
+        """The exit code. What the worker said last is relayed before."""
         relay = self._begin(self._relay(worker))
-        exit_code = await worker.process.wait()
+        exit_code = await process.wait()
         await asyncio.wait({relay}, timeout=DRAIN_S)
         relay.cancel()
         await asyncio.wait({relay})
+        return exit_code
+
+    async def _bury(self, worker: _Worker, *, exit_code: int, log_tail: str) -> None:
+        worker.ended.set()
         await worker.channel.close()
         del self._alive[worker.worker_id]
         self._ended.add(worker.worker_id)
-        log.info("worker %s ended with exit code %d", worker.worker_id, exit_code)
-        tail = _tail(self._log_path, worker.log_start)
-        self._say(WorkerExited(worker_id=worker.worker_id, exit_code=exit_code, log_tail=tail))
+        self._say(WorkerExited(worker_id=worker.worker_id, exit_code=exit_code, log_tail=log_tail))
 
     async def _relay(self, worker: _Worker) -> None:
         async for line in worker.channel.lines():
@@ -208,7 +222,7 @@ class Workers:
     async def _end(self, worker: _Worker) -> None:
         worker.channel.write(encode(Exit()))
         try:
-            await asyncio.wait_for(worker.process.wait(), GRACE_S)
+            await asyncio.wait_for(worker.ended.wait(), GRACE_S)
         except TimeoutError:
             log.info("worker %s did not exit within %g s and is killed", worker.worker_id, GRACE_S)
             _kill(worker)
@@ -221,14 +235,11 @@ class Workers:
 
 
 def _kill(worker: _Worker) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        worker.process.send_signal(signal.SIGKILL)
-
-
-def _die_with_the_agent() -> None:
-    """Runs in the child before exec. A stopped (SIGSTOP) worker does not see the control socket close; this ends it."""
-    assert _libc is not None
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    """One that is not born yet, as soon as it is."""
+    worker.killed = True
+    if worker.process is not None:
+        with contextlib.suppress(ProcessLookupError):
+            worker.process.kill()
 
 
 def _tail(path: Path, start: int) -> str:

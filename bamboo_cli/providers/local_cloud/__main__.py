@@ -86,6 +86,7 @@ def serve(folder: Path, *, idle_s: float, ready: Callable[[], None]) -> None:
         (folder / API_FILE).unlink(missing_ok=True)
         api.shutdown()
         api.server_close()
+        cloud.end_nursery()
         log.info("the local cloud ends")
 
 

@@ -29,7 +29,7 @@ CALL_S = 30.0
 START_S = 30.0
 """On a busy laptop Python alone may take seconds to start."""
 PAUSE_S = 0.05
-NOT_INHERITED = ("BAMBOO_CLUSTER", "BAMBOO_INSTANCE", "BAMBOO_NODE_CONFIG", "BAMBOO_CONTROL_FD")
+NOT_INHERITED = ("BAMBOO_CLUSTER", "BAMBOO_INSTANCE", "BAMBOO_NODE_CONFIG", "BAMBOO_CONTROL_FD", "BAMBOO_NURSERY")
 """The daemon belongs to no cluster, whoever starts it."""
 
 T = TypeVar("T")

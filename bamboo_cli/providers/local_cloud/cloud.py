@@ -14,12 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import psutil
+from bamboo_trainer.births import BirthError, Child
 
 from bamboo_cli.errors import CapacityError, CloudError, InstanceGoneError
 from bamboo_cli.providers.base import Instance, InstanceState
 from bamboo_cli.providers.local_cloud import addresses, home, processes, store
 from bamboo_cli.providers.local_cloud.metadata import MetadataEndpoint
 from bamboo_cli.providers.local_cloud.model import CloudState, Due, Rented, Request, due, take
+from bamboo_cli.providers.local_cloud.nursery import Nursery
 from bamboo_cli.providers.local_cloud.processes import INSTANCE_VARIABLE
 from bamboo_cli.providers.local_cloud.trace import Change, Replay
 
@@ -46,7 +48,8 @@ class LocalCloud:
         self._created = dict(state.created)
         self._replays = dict(state.replays)
         self._rented = {rented.instance_id: rented for rented in state.rented}
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._nursery = Nursery()
+        self._children: dict[str, subprocess.Popen[bytes] | Child] = {}
         """Processes that this life of the daemon started; those of an earlier one belong to init."""
         self._endpoints: dict[str, MetadataEndpoint] = {}
         self._unsaved = False
@@ -75,6 +78,7 @@ class LocalCloud:
             replay = self._replays.get(request.config.cluster_id)
             if replay is not None and len(self._staying(request.config.cluster_id)) >= replay.capacity:
                 raise CapacityError(f"the trace that the cluster follows has room for {replay.capacity} instances now")
+            self._nursery.begin()
             try:
                 return self._launch(request).public()
             except OSError as error:
@@ -120,6 +124,10 @@ class LocalCloud:
         with self._lock:
             self.closed = self.closed or not self._has_live()
             return self.closed
+
+    def end_nursery(self) -> None:
+        with self._lock:
+            self._nursery.end()
 
     @contextlib.contextmanager
     def _asked(self) -> Iterator[None]:
@@ -197,11 +205,17 @@ class LocalCloud:
         return rented
 
     def _boot(self, rented: Rented) -> None:
-        command = [sys.executable, "-m", "bamboo_agent"]
+        if self._nursery.is_loading():
+            return  # it takes its time to boot
+        command = (sys.executable, "-m", "bamboo_agent")
+        folder, environment = home.of(self._folder, rented), home.environment(self._folder, rented)
+        child: subprocess.Popen[bytes] | Child
         try:
-            child = processes.start(
-                command, folder=home.of(self._folder, rented), environment=home.environment(self._folder, rented)
-            )
+            try:
+                child = self._nursery.bear_node(command, folder=folder, environment=environment)
+            except BirthError as error:
+                log.info("%s boots by itself: %s", rented.instance_id, error)
+                child = processes.start(command, folder=folder, environment=environment)
         except OSError as error:
             log.error("%s could not be booted: %s", rented.instance_id, error)
             self._end(rented)

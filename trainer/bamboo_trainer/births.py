@@ -1,0 +1,268 @@
+"""How a nursery (a process that has torch loaded, ``bamboo_trainer.nursery``) forks children for the one that asks it.
+
+A newborn becomes the *asker's* child, not the nursery's: a middle process forks it and ends, and the asker, which
+adopts orphans while it asks, inherits it. So the asker reaps it and may signal its number, it dies with the asker, and
+the nursery may be killed at any moment without harm to those that were born. See docs/nursery.md.
+
+The asker and the nursery talk over a SOCK_SEQPACKET pair: ``READY`` once, then one reply a birth. Linux only.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+NURSERY_VARIABLE = "BAMBOO_NURSERY"
+"""``fd:pid`` of the nursery that a newborn node has beside it; in the nursery itself: its end of the pair."""
+ROOM_VARIABLE = "BAMBOO_NURSERY_ROOM"
+ROOM_BYTES = 16 << 10
+"""What a newborn's environment may be longer than that which its nursery was started with."""
+READY = b"ready"
+MESSAGE_BYTES = 1 << 17
+COMMAND = (sys.executable, "-m", "bamboo_trainer.nursery")
+
+_GO = b"!"
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+class BirthError(Exception):
+    """The nursery is not there or could not do it; nobody was born. Start the process cold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Birth:
+    """What is asked for. Two open files travel with it for a worker (log, control socket), the log alone for a node."""
+
+    command: tuple[str, ...]
+    """A node's agent, which is executed; of a worker only what ``ps`` shows."""
+    environment: Mapping[str, str]
+    """All of it, but for the number of the control socket."""
+    folder: str
+    """The working directory."""
+    is_node: bool
+    """Leads a session of its own, with a nursery of its own beside it, and outlives its asker."""
+
+
+# --- the asker's side ---
+
+
+class Child:
+    """A newborn, for the process that asked for it. Its number is its own until it has been reaped here."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._exit_code: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it lives."""
+        return self._reap(os.WNOHANG)
+
+    def wait(self) -> int:
+        exit_code = self._reap(0)
+        assert exit_code is not None
+        return exit_code
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def _reap(self, options: int) -> int | None:
+        if self._exit_code is None:
+            pid, status = os.waitpid(self.pid, options)
+            if pid:
+                self._exit_code = os.waitstatus_to_exitcode(status)
+        return self._exit_code
+
+
+def environment_for(environment: Mapping[str, str], end: socket.socket) -> dict[str, str]:
+    """What a nursery is started with (``COMMAND``); it inherits ``end`` of a SOCK_SEQPACKET pair."""
+    return {**environment, NURSERY_VARIABLE: str(end.fileno()), ROOM_VARIABLE: "." * ROOM_BYTES}
+
+
+@contextlib.contextmanager
+def adopting() -> Iterator[None]:
+    """Orphans among this process's descendants become its children meanwhile."""
+    assert _libc is not None
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 0)
+
+
+def ask(nursery: socket.socket, birth: Birth, files: Sequence[int]) -> None:
+    """To be answered while ``adopting``. Raises OSError when the nursery is gone."""
+    socket.send_fds(nursery, [json.dumps(asdict(birth)).encode()], files)
+
+
+def pid_in(reply: bytes) -> int:
+    """Raises BirthError."""
+    if not reply:
+        raise BirthError("the nursery has ended")
+    if not reply.isdigit():
+        raise BirthError(reply.decode(errors="replace"))
+    return int(reply)
+
+
+def die_with_parent() -> None:
+    """Also a stopped process, which sees no socket close. The parent may be gone already: look at it afterwards."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+# --- the nursery's side ---
+
+
+def serve(asker: socket.socket) -> bool:
+    """Bears children. True in a newborn worker, which goes on from here; False in a nursery whose asker is gone."""
+    asker_pid = os.getppid()
+    try:
+        asker.send(READY)
+        while True:
+            message, files, _, _ = socket.recv_fds(asker, MESSAGE_BYTES, 2, socket.MSG_CMSG_CLOEXEC)
+            if not message:
+                return False
+            try:
+                birth = Birth(**json.loads(message))
+                _check_room(birth)
+                born = _bear()
+            except (BirthError, OSError, ValueError) as error:
+                asker.send(f"the nursery could not do it: {error}".encode())
+            else:
+                if born is None:
+                    asker.close()
+                    return _begin(birth, files, asker_pid)
+                asker.send(str(born.pid).encode())
+                os.write(born.go, _GO)
+                os.close(born.go)
+            for file in files:
+                os.close(file)
+    except ConnectionError:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Born:
+    """Ends itself unless it gets ``_GO``: so there is none of whom its asker has not been told."""
+
+    pid: int
+    go: int
+
+
+def _bear() -> _Born | None:
+    """None in the newborn, which is the asker's child by now. Raises BirthError, OSError."""
+    if (num_threads := len(os.listdir("/proc/self/task"))) != 1:
+        raise BirthError(f"it has {num_threads} threads, and what they hold locked would stay locked in a child")
+    number, number_in = os.pipe()
+    go, go_in = os.pipe()
+    middle = os.fork()
+    if middle == 0:
+        newborn = -1
+        try:
+            os.close(go_in)
+            newborn = os.fork()
+            if newborn != 0:
+                os.write(number_in, str(newborn).encode())
+        finally:
+            if newborn != 0:
+                os._exit(0)
+        os.close(number)
+        os.close(number_in)
+        if os.read(go, 1) != _GO:
+            os._exit(1)
+        os.close(go)
+        return None
+    os.close(number_in)
+    os.close(go)
+    os.waitpid(middle, 0)
+    told = os.read(number, 32)
+    os.close(number)
+    if not told:
+        os.close(go_in)
+        raise BirthError("the system let it fork no more")
+    return _Born(pid=int(told), go=go_in)
+
+
+def _begin(birth: Birth, files: Sequence[int], asker_pid: int) -> bool:
+    """In the newborn; returns what ``serve`` does."""
+    log, *control = files
+    if birth.is_node:
+        os.setsid()
+    else:
+        die_with_parent()
+        if os.getppid() != asker_pid:
+            os._exit(1)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nowhere, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    os.close(nowhere)
+    os.close(log)
+    here = str(Path.cwd())
+    os.chdir(birth.folder)
+    sys.path[:] = [birth.folder if place == here else place for place in sys.path]  # ``python -m`` puts it there
+    os.environ.clear()
+    os.environ.update(birth.environment)
+    _show(COMMAND if birth.is_node else birth.command, _environment_block(birth))
+    if birth.is_node:
+        return _become_node(birth)
+    os.environ["BAMBOO_CONTROL_FD"] = str(control[0])
+    return True
+
+
+def _become_node(birth: Birth) -> bool:  # noqa: RET503 - execve does not return
+    """This process becomes the agent; its child is the agent's nursery, and returns what ``serve`` does."""
+    node_pid = os.getpid()
+    agents_end, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    nursery = os.fork()
+    if nursery == 0:
+        die_with_parent()
+        if os.getppid() != node_pid:
+            os._exit(1)
+        agents_end.close()
+        return serve(end)
+    agents_end.set_inheritable(True)
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and exec would hand that on
+        signal.signal(ignored, signal.SIG_DFL)
+    environment = {**birth.environment, NURSERY_VARIABLE: f"{agents_end.fileno()}:{nursery}"}
+    os.execve(birth.command[0], birth.command, environment)
+
+
+# --- what /proc shows ---
+
+
+def _environment_block(birth: Birth) -> bytes:
+    return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in birth.environment.items())
+
+
+def _bounds() -> tuple[int, int, int, int]:
+    """Where this process's arguments and environment were put by exec: starts and ends (proc(5), stat, 48 to 51)."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    arguments_start, arguments_end, start, end = (int(field) for field in fields[45:49])
+    return arguments_start, arguments_end, start, end
+
+
+def _check_room(birth: Birth) -> None:
+    """Raises BirthError."""
+    _, _, start, end = _bounds()
+    if len(_environment_block(birth)) > end - start:
+        raise BirthError(f"an environment of more than {end - start} bytes")
+
+
+def _show(command: Sequence[str], environment: bytes) -> None:
+    """Others know processes by ``/proc/PID/environ`` (the local cloud finds an instance's so): make it true.
+
+    It shows the memory that exec filled. Nothing in this process points there any more: ``os.environ`` was emptied and
+    filled again, which makes new strings. (PostgreSQL and setproctitle write into the same place.)
+    """
+    arguments_start, arguments_end, start, end = _bounds()
+    arguments = b"".join(os.fsencode(word) + b"\0" for word in command)
+    for text, first, last in ((arguments, arguments_start, arguments_end), (environment, start, end)):
+        ctypes.memmove(first, text[: last - first - 1].ljust(last - first, b"\0"), last - first)

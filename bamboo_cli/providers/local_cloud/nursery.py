@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import select
 import socket
 import subprocess
 import time
@@ -34,7 +35,7 @@ class Nursery:
         if self._process is not None or not self._is_of_use:
             return
         self._link, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._link.settimeout(ANSWER_S)
+        self._link.setblocking(False)
         self._begun_at = time.monotonic()
         with end:
             try:
@@ -53,7 +54,7 @@ class Nursery:
         if self._process is None or self._has_loaded:
             return False
         try:
-            said = self._link.recv(len(births.READY), socket.MSG_DONTWAIT)
+            said = self._link.recv(len(births.READY))
         except BlockingIOError:
             if time.monotonic() < self._begun_at + LOAD_S:
                 return True
@@ -72,10 +73,11 @@ class Nursery:
         with (folder / "agent.log").open("ab") as output, births.adopting():
             try:
                 births.ask(self._link, birth, (output.fileno(),))
+                select.select((self._link,), (), (), ANSWER_S)
                 answer = self._link.recv(births.MESSAGE_BYTES)
             except OSError as error:
                 answer = b""
-                log.warning("the nursery does not answer: %s", error)
+                log.warning("the nursery does not answer: %r", error)
         if not answer:
             self.end()
         return Child(births.pid_in(answer))

@@ -205,9 +205,9 @@ def _begin(birth: Birth, files: Sequence[int], asker_pid: int) -> bool:
         os.dup2(source, target)
     os.close(nowhere)
     os.close(log)
-    here = str(Path.cwd())
+    if sys.path[0] == os.getcwd():  # ``python -m`` put it there
+        sys.path[0] = birth.folder
     os.chdir(birth.folder)
-    sys.path[:] = [birth.folder if place == here else place for place in sys.path]  # ``python -m`` puts it there
     os.environ.clear()
     os.environ.update(birth.environment)
     _show(COMMAND if birth.is_node else birth.command, _environment_block(birth))

@@ -13,17 +13,23 @@ from bamboo_trainer import births
 def main() -> int:
     asker = socket.socket(fileno=int(os.environ[births.NURSERY_VARIABLE]))
     asker.set_inheritable(False)
-    load()
+    before = set(os.environ)
+    num_threads = load()
+    added = {name: value for name, value in os.environ.items() if name not in before}  # by torch
     if not births.serve(asker):
         return 0
-    from bamboo_trainer.__main__ import main as work
+    from bamboo_trainer import __main__ as worker
 
-    be_like_new()
-    return work()
+    sys.argv = [str(worker.__file__)]
+    os.environ.update(added)
+    be_like_new(num_threads)
+    return worker.main()
 
 
-def load() -> None:
-    """No thread, no process group, no CUDA, no autograd: none of them survives a fork."""
+def load() -> int:
+    """How many threads torch would compute with. No thread, no process group, no CUDA, no backward is begun here: none
+    of them survives a fork.
+    """
     import importlib
 
     import torch
@@ -32,29 +38,32 @@ def load() -> None:
     from bamboo_trainer.recipe import READY_RECIPES, load_recipe
     from bamboo_trainer.torch_compute import warm_up
 
+    num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    importlib.import_module("bamboo_trainer.__main__")
-    for module in READY_RECIPES.values():
+    for module in ("bamboo_trainer.__main__", *READY_RECIPES.values()):
         importlib.import_module(module)
     warm_up()
     lay_out(load_recipe("mlp", {}))
     _end_threads()
     gc.collect()
     gc.freeze()  # what is loaded stays shared: no collection of a child visits, and so copies, it
+    return num_threads
 
 
-def be_like_new() -> None:
-    """Global random streams differ from worker to worker, as they do between processes that are started cold."""
+def be_like_new(num_threads: int) -> None:
+    """As a process that is started cold: its own global random streams, torch's own choice of threads."""
     import numpy
     import torch
 
+    torch.set_num_threads(num_threads)
     torch.default_generator.seed()
     numpy.random.seed()
 
 
 def _end_threads() -> None:
-    """numpy's OpenBLAS starts threads when it is imported; it ends them before any fork, and starts them again when
-    there is something to multiply."""
+    """numpy's OpenBLAS starts threads when it is imported. It ends them before any fork (here: one for nothing), and
+    starts them again when there is something to multiply.
+    """
     child = os.fork()
     if child == 0:
         os._exit(0)

@@ -5,6 +5,7 @@ start would load the same things again. Whatever goes wrong here is a BirthError
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -17,8 +18,8 @@ from bamboo_trainer.births import Birth, BirthError
 
 log = logging.getLogger(__name__)
 
-LOAD_S = 60.0
-"""Whoever has waited that long for a nursery to load starts cold."""
+LOAD_S = 90.0
+"""Whoever has waited that long for a nursery to load kills it and starts cold."""
 BIRTH_S = 5.0
 """A nursery that takes longer to answer is killed; it takes 0.1 s on a busy laptop."""
 FIRST_PAUSE_S = 1.0
@@ -99,7 +100,7 @@ class Nursery:
                 log.info("the nursery has loaded, process %d", life.process.pid)
             log.warning("the nursery ended with exit code %d", await life.process.wait())
         except asyncio.CancelledError:
-            life.process.kill()
+            _kill(life)
             raise
         finally:
             self._life = None
@@ -114,22 +115,23 @@ class Nursery:
         async with self._asking:
             await self._begun.wait()
             life = self._life
-            if life is None or not await self._has_loaded(life):
+            if life is None:
                 raise BirthError("there is no nursery")
-            with births.adopting():
-                try:
+            try:
+                if not await asyncio.wait_for(asyncio.shield(life.loaded), LOAD_S):
+                    raise BirthError("the nursery could not load")
+                with births.adopting():
                     births.ask(life.link, birth, files)
                     answer = asyncio.get_running_loop().sock_recv(life.link, births.MESSAGE_BYTES)
                     return Newborn(births.pid_in(await asyncio.wait_for(answer, BIRTH_S)))
-                except OSError as error:  # TimeoutError is one
-                    life.process.kill()  # its late answer would be taken for one to the next question
-                    raise BirthError(f"the nursery does not answer: {error!r}") from error
+            except OSError as error:  # TimeoutError is one
+                _kill(life)  # its late answer would be taken for one to the next question
+                raise BirthError(f"the nursery does not answer: {error!r}") from error
 
-    async def _has_loaded(self, life: _Life) -> bool:
-        try:
-            return await asyncio.wait_for(asyncio.shield(life.loaded), LOAD_S)
-        except TimeoutError:
-            return False
+
+def _kill(life: _Life) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        life.process.kill()
 
 
 def _inherited() -> _Life | None:

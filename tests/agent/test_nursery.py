@@ -256,11 +256,13 @@ def test_workers_live_on_when_the_nursery_is_killed_and_there_is_another_one(
     worker = start_worker(coordinator)
     first = node.nursery()
     first.kill()
+    start_worker(coordinator, SECOND)  # at once, there is none now
     wait_until(lambda: node.log.count("the nursery has loaded") == 2, "the next nursery")
     assert node.nursery().pid != first.pid
+    assert was_forked(node, start_worker(coordinator, WorkerId("n1/3")))
     prepare(coordinator)
-    wait_until(lambda: bool(coordinator.said(Prepared)), "the worker to work on")
-    assert was_forked(node, start_worker(coordinator, SECOND))
+    wait_until(lambda: bool(coordinator.said(Prepared)), "the first worker to work on")
+    assert coordinator.said(WorkerExited) == []
     worker.kill()
     assert (exit_of(coordinator).worker_id, exit_of(coordinator).exit_code) == (WORKER, -signal.SIGKILL)
 
@@ -316,6 +318,13 @@ def test_a_node_without_torch_says_so_as_ever(tmp_path: Path, coordinator: Coord
 
 
 # --- births ---
+
+
+def test_a_child_that_others_have_reaped_has_ended() -> None:
+    with subprocess.Popen([sys.executable, "-S", "-c", ""]) as process:
+        child = Child(process.pid)
+    assert (child.poll(), child.wait()) == (births.UNKNOWN_EXIT, births.UNKNOWN_EXIT)
+    child.kill()
 
 
 def a_worker(folder: Path, **environment: str) -> Birth:

@@ -25,6 +25,7 @@ ROOM_BYTES = 16 << 10
 """What a newborn's environment may be longer than that which its nursery was started with."""
 READY = b"ready"
 MESSAGE_BYTES = 1 << 17
+UNKNOWN_EXIT = 255
 COMMAND = (sys.executable, "-m", "bamboo_trainer.nursery")
 
 _GO = b"!"
@@ -62,7 +63,7 @@ class Child:
         self._exit_code: int | None = None
 
     def poll(self) -> int | None:
-        """The exit code, negative for a signal; None while it lives."""
+        """The exit code, negative for a signal, ``UNKNOWN_EXIT`` if others reaped it; None while it lives."""
         return self._reap(os.WNOHANG)
 
     def wait(self) -> int:
@@ -76,9 +77,12 @@ class Child:
 
     def _reap(self, options: int) -> int | None:
         if self._exit_code is None:
-            pid, status = os.waitpid(self.pid, options)
-            if pid:
-                self._exit_code = os.waitstatus_to_exitcode(status)
+            try:
+                pid, status = os.waitpid(self.pid, options)
+            except ChildProcessError:  # psutil reaps what it waits for
+                self._exit_code = UNKNOWN_EXIT
+            else:
+                self._exit_code = os.waitstatus_to_exitcode(status) if pid else None
         return self._exit_code
 
 
@@ -89,9 +93,9 @@ def environment_for(environment: Mapping[str, str], end: socket.socket) -> dict[
 
 @contextlib.contextmanager
 def adopting() -> Iterator[None]:
-    """Orphans among this process's descendants become its children meanwhile."""
-    assert _libc is not None
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    """Orphans among this process's descendants become its children meanwhile. Raises BirthError."""
+    if _libc is None or _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1) != 0:
+        raise BirthError("this system gives a process no orphans")
     try:
         yield
     finally:

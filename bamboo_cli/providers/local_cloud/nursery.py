@@ -16,7 +16,7 @@ from bamboo_trainer.births import Birth, BirthError, Child
 
 log = logging.getLogger(__name__)
 
-LOAD_S = 60.0
+LOAD_S = 90.0
 ANSWER_S = 5.0
 
 

@@ -13,14 +13,20 @@ from bamboo_cli.coordinator.weather import horizon_s, wanted_of
 
 
 def reckoned_with(board: Board) -> list[Node]:
-    """Nodes whose prepared worker may get a stage. After several losses lately, those that have no stage yet stand by
-    until it has been calm for long enough, unless the others could not keep the pipelines or their protection."""
+    """Nodes whose prepared worker may get a stage. After several losses lately, newcomers stand by until it has been
+    calm for long enough, unless the others could not keep the pipelines or their protection. A standby that has been
+    there for longer than a plan may be thought to be in force is none."""
     staying = board.staying(WorkerState.PREPARED)
     run, expected_s = board.run, horizon_s(board)
     if run is None or run.plan is None or not run.costs or expected_s >= HORIZON_S:
         return staying
     at_work = {stage.host for stage in run.plan.stages()}
-    established = [node for node in staying if node.worker and node.worker.worker_id in at_work]
+    established = [
+        node
+        for node in staying
+        if (node.worker and node.worker.worker_id in at_work)
+        or (node.joined_at is not None and board.now - node.joined_at >= expected_s)
+    ]
     wanted = wanted_of(board)
     least = max(1, run.spec.min_nodes, 2 if wanted.is_redundant else 1)
     if len(established) in (0, len(staying)) or len(established) < least:

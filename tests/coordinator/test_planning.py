@@ -122,6 +122,17 @@ def test_a_node_that_stays_for_minutes_each_time_is_worth_its_price() -> None:
     assert shape_of(world) == (3,)
 
 
+def test_standbys_that_were_there_all_along_take_over_however_fast_nodes_are_lost() -> None:
+    world = play("cluster nodes=9 replace=no", "train steps=4000 stages=3", "steps 2")
+    for _ in range(5):
+        train_on(world, 2.0)
+        run = world.machine.board.run
+        assert run is not None and run.plan is not None
+        world.kill_node(NodeId(run.plan.stage(0, 1).host.partition("/")[0]))
+        train_on(world, 4.0)
+        assert shape_of(world) == (3,)
+
+
 # --- what was seen ----------------------------------------------------------------------------------------------
 
 

@@ -63,6 +63,7 @@ def run_spec(job: JobConfig, run_id: str, default_checkpoint_url: str, recipe_sh
         mode=None if job.redundancy == "auto" else job.redundancy,
         level=None if job.redundancy_level == "auto" else job.redundancy_level,
         memory_bytes=memory_bytes(job),
+        hazard=job.local.preemptions_per_hour or None,
         checkpoints_kept=job.checkpoint.keep,
         drills=tuple(_drill(entry) for entry in job.drill if entry.action is None),
         recipe_sha256=recipe_sha256,

@@ -7,7 +7,7 @@ from bamboo_trainer.control import CheckpointFailed, LayerCost, LayerSaved
 from bamboo_trainer.wanted import PRIOR_HAZARD
 
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import Checkpoints, Cluster
+from bamboo_cli.coordinator.entities import Checkpoints
 from bamboo_cli.coordinator.events import ListCheckpoints, MarkCheckpoint, PruneCheckpoints, StoryKind
 
 STATE_BYTES_PER_PARAMETER_BYTE = 3
@@ -20,6 +20,8 @@ PRIOR_NODE_SECONDS = 3600.0 / PRIOR_HAZARD
 LAST_TRIES = 6
 """To write the checkpoint of the last step, which all nodes hold: with pauses that double from 1 s, half a minute."""
 MIN_STEPS, MAX_STEPS = 10, 500
+LEAST = 4
+"""In a run, however calm it is expected to be."""
 MIN_INTERVAL_S, MAX_INTERVAL_S = 5.0, 900.0
 
 
@@ -167,16 +169,15 @@ def forget_after(board: Board, step: int) -> None:
 
 
 def interval_steps(
-    costs: tuple[LayerCost, ...], *, num_stages: int, num_microbatches: int, cluster: Cluster, num_nodes: int
+    costs: tuple[LayerCost, ...], *, num_stages: int, num_microbatches: int, hazard: float, num_nodes: int
 ) -> int:
     """``auto``: sqrt(2 x cost of a checkpoint x mean time between losses), in steps (Young 1974; Daly 2006), bounded.
 
-    The cost is estimated from the layers' bytes, the hazard from the nodes that the cloud has taken so far, with one
-    loss per node in two hours as the prior.
+    The cost is estimated from the layers' bytes. ``hazard``: losses per node and hour.
     """
     state_bytes = STATE_BYTES_PER_PARAMETER_BYTE * sum(cost.parameter_bytes for cost in costs)
     save_s = SAVE_OVERHEAD_S + state_bytes / DISK_BYTES_PER_S
-    between_losses_s = (PRIOR_NODE_SECONDS + cluster.node_seconds) / (1 + cluster.num_taken) / max(1, num_nodes)
+    between_losses_s = 3600.0 / hazard / max(1, num_nodes)
     interval_s = min(MAX_INTERVAL_S, max(MIN_INTERVAL_S, math.sqrt(2 * save_s * between_losses_s)))
     busy_s = sum(cost.forward_s + cost.backward_s for cost in costs) / max(1, min(num_stages, len(costs)))
     step_s = max(1e-4, busy_s * num_microbatches)

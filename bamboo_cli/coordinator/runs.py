@@ -21,6 +21,7 @@ from bamboo_cli.coordinator.entities import Progress, Run
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.settings import RunSpec
 from bamboo_cli.coordinator.states import RunReason, RunState, WorkerState
+from bamboo_cli.coordinator.weather import hazard
 
 STUCK_LEASES = 3
 """Leases that a member may take to stop before sterner means are used."""
@@ -89,9 +90,10 @@ def _profiling(board: Board, run: Run) -> None:
                 run.costs,
                 num_stages=run.spec.num_stages or run.spec.num_hosts(board.config.num_nodes),
                 num_microbatches=spec.num_microbatches,
-                cluster=board.cluster,
+                hazard=hazard(board),
                 num_nodes=run.spec.num_hosts(board.config.num_nodes),
             )
+            every = min(every, max(checkpoints.MIN_STEPS, spec.num_steps // checkpoints.LEAST))
             spec = replace(spec, checkpoint_every=every)
             board.tell(StoryKind.CHECKPOINT, f"a checkpoint every {every} steps", steps=every)
         board.run = replace(run, training=spec)

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from bamboo_trainer.control import Save
 
-from bamboo_cli.coordinator import progress
+from bamboo_cli.coordinator import checkpoints, progress
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Checkpoints, Run
 from bamboo_cli.coordinator.events import StoryKind
+from bamboo_cli.coordinator.weather import hazard
 
 AHEAD_S = 0.5
 """The step to be saved is so far ahead that all hear of it in time; at least ``AHEAD_STEPS``, since a member may be one
@@ -21,18 +22,20 @@ LAST_S = 60.0
 
 
 def while_in_danger(board: Board, run: Run) -> None:
-    """Somebody may come in time to take the layers over, or nobody: what is saved is safe."""
+    """Somebody may come in time to take the layers over, or nobody: what is saved is safe. The same where any loss goes
+    back to a checkpoint, and losses have become more frequent than was expected when its interval was chosen."""
     known, made = board.checkpoints, board.progress
     assert run.plan is not None and known is not None and made is not None
     layers = _only_on_leaving(board, run)
-    if not layers or (known.asked is not None and not _is_answered(known, board.now)):
+    if not (layers or _is_overdue(board, run)) or (known.asked is not None and not _is_answered(known, board.now)):
         return
     usual_s = progress.usual_step_s(made)
     step = made.committed_step + max(AHEAD_STEPS, math.ceil(AHEAD_S / usual_s) if usual_s else 0)
     if step >= run.spec.training.num_steps - 1:
         return  # the last one is saved anyway
     which = f"layer {layers[0]}" if len(layers) == 1 else f"{len(layers)} layers"
-    board.tell(StoryKind.CHECKPOINT, f"all that hold {which} are leaving: a checkpoint of step {step}", step=step)
+    why = f"all that hold {which} are leaving" if layers else "nodes are lost more often than was expected"
+    board.tell(StoryKind.CHECKPOINT, f"{why}: a checkpoint of step {step}", step=step)
     _ask(board, run, step)
 
 
@@ -62,6 +65,25 @@ def _ask(board: Board, run: Run, step: int) -> None:
     board.checkpoints = replace(board.checkpoints, asked=step, asked_at=board.now)
     for worker_id in board.live_members():
         board.tell_worker(worker_id, Save(generation=run.plan.generation, step=step))
+
+
+def _is_overdue(board: Board, run: Run) -> bool:
+    """``auto``, by the hazard as it is now, in a plan in which some layer has a single holder."""
+    plan, made = run.plan, board.progress
+    assert plan is not None and made is not None
+    if run.spec.training.checkpoint_every >= 1 or all(len(plan.holders_of(x)) > 1 for x in range(plan.num_layers)):
+        return False
+    every = checkpoints.interval_steps(
+        run.costs,
+        num_stages=len(plan.pipelines[0].stages),
+        num_microbatches=run.spec.training.num_microbatches,
+        hazard=hazard(board),
+        num_nodes=len({stage.host for stage in plan.stages()}),
+    )
+    if run.training is None or every > run.training.checkpoint_every // 2:
+        return False
+    newest = checkpoints.newest(board)
+    return made.committed_step - (-1 if newest is None else newest) >= every
 
 
 def _only_on_leaving(board: Board, run: Run) -> tuple[int, ...]:

@@ -66,6 +66,8 @@ class RunSpec:
     """Shadows a stage. Of these four, None is for the planner to choose."""
     memory_bytes: int | None = None
     """That a worker has for the model; None: no limit is known."""
+    hazard: float | None = None
+    """Losses per node and hour that are to be expected; None: what is usual."""
     checkpoints_kept: int = 2
     model_url: str = ""
     """Where the merged model is written at the end; empty: ``<checkpoint_url>/model.safetensors``."""

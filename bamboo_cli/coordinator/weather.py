@@ -5,6 +5,7 @@ import math
 from bamboo_trainer.wanted import (
     HORIZON_S,
     PRIOR_BYTES_PER_S,
+    PRIOR_HAZARD,
     PRIOR_RESTORE_S,
     PRIOR_SWITCH_S,
     Wanted,
@@ -13,7 +14,7 @@ from bamboo_trainer.wanted import (
 
 from bamboo_cli.coordinator import checkpoints, progress
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.states import NodeState
+from bamboo_cli.coordinator.states import LEASED, NodeState
 
 LATELY_S = 3600.0
 """Losses and nodes of so long ago count."""
@@ -55,7 +56,8 @@ def weather(board: Board) -> Weather:
 
 
 def hazard(board: Board) -> float:
-    """Losses per node and hour lately, with one loss in two node-hours as the prior."""
+    """Losses per node and hour lately, with one loss in the prior's time; or, while losses make a pattern, one in each
+    horizon, if that is more."""
     since = board.now - LATELY_S
     node_seconds = 0.0
     for node in board.nodes.values():
@@ -63,7 +65,17 @@ def hazard(board: Board) -> float:
             until = node.since if node.state is NodeState.ENDED else board.now
             node_seconds += max(0.0, until - max(since, node.joined_at))
     num_lost = sum(loss.at >= since for loss in board.cluster.losses)
-    return 3600.0 * (1 + num_lost) / (checkpoints.PRIOR_NODE_SECONDS + node_seconds)
+    known = 3600.0 * (1 + num_lost) / (3600.0 / prior_hazard(board) + node_seconds)
+    expected_s = horizon_s(board)
+    if expected_s >= HORIZON_S:
+        return known
+    num_nodes = max(1, sum(node.state in LEASED for node in board.nodes.values()))
+    return max(known, 3600.0 / max(BURST_S, expected_s) / num_nodes)
+
+
+def prior_hazard(board: Board) -> float:
+    """What the job knows of its cloud, else what is usual."""
+    return (board.run.spec.hazard if board.run is not None else None) or PRIOR_HAZARD
 
 
 def horizon_s(board: Board) -> float:

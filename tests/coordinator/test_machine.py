@@ -7,7 +7,6 @@ from bamboo_trainer.plan import Mode, NodeId
 
 from bamboo_cli.coordinator import events as ev
 from bamboo_cli.coordinator.checkpoints import MAX_STEPS, MIN_STEPS, interval_steps
-from bamboo_cli.coordinator.entities import Cluster
 from bamboo_cli.coordinator.machine import Machine
 from bamboo_cli.coordinator.states import NodeReason, NodeState, RunReason, RunState, WorkerState
 from bamboo_cli.providers.base import EndReason, Instance, InstanceState
@@ -373,11 +372,10 @@ def test_auto_saves_more_often_where_nodes_are_taken_more_often() -> None:
         for i in range(12)
     )
 
-    def every(cluster: Cluster) -> int:
-        return interval_steps(costs, num_stages=4, num_microbatches=8, cluster=cluster, num_nodes=4)
+    def every(hazard: float) -> int:
+        return interval_steps(costs, num_stages=4, num_microbatches=8, hazard=hazard, num_nodes=4)
 
-    calm = every(Cluster(num_taken=0, node_seconds=100 * 3600.0))
-    rough = every(Cluster(num_taken=50, node_seconds=3600.0))
+    calm, rough = every(0.01), every(15.0)
     assert MIN_STEPS <= rough < calm <= MAX_STEPS
 
 

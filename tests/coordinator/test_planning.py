@@ -88,6 +88,42 @@ def test_a_node_that_helps_is_taken_in_with_the_gain_as_the_reason() -> None:
     assert any("3 nodes should commit" in text and "% more" in text for text in reconfigurations(world))
 
 
+def test_with_auto_no_loss_costs_more_than_a_step_while_nodes_go_one_by_one() -> None:
+    """Given a job that leaves all to the planner and has standbys, when nodes are lost in quick succession."""
+    world = play("cluster nodes=5", f"train steps=400 {ALL_AUTO} every=0", "steps 5")
+    for _ in range(6):
+        train_on(world, 15.0)
+        run = world.machine.board.run
+        assert run is not None and run.plan is not None
+        world.kill_node(NodeId(run.plan.stage(0, 0).host.partition("/")[0]))
+    train_on(world, 30.0)
+    progress = world.machine.board.progress
+    assert progress is not None
+    assert (progress.restores, progress.steps_rerun) == (0, 0)
+
+
+def test_a_bare_pipeline_saves_more_often_once_nodes_are_lost_more_often_than_was_expected() -> None:
+    world = play("cluster nodes=3", "train steps=4000 stages=3 mode=off every=0", "steps 5")
+    run = world.machine.board.run
+    assert run is not None and run.training is not None
+    for _ in range(5):
+        train_on(world, 40.0)
+        assert world.machine.board.run is not None and world.machine.board.run.plan is not None
+        world.kill_node(NodeId(world.machine.board.run.plan.stage(0, 0).host.partition("/")[0]))
+    train_on(world, 60.0)
+    asked = [told.text for told in world.told if "lost more often than was expected" in told.text]
+    assert len(asked) >= 2
+    assert world.machine.board.checkpoints is not None and world.machine.board.progress is not None
+    newest = max(world.machine.board.checkpoints.complete)
+    assert world.machine.board.progress.committed_step - newest < run.training.checkpoint_every / 2
+
+
+def test_auto_makes_some_checkpoints_in_a_run_however_short() -> None:
+    world = play("cluster nodes=2", "train steps=120 stages=2 every=0", "steps 1")
+    assert world.machine.board.run is not None and world.machine.board.run.training is not None
+    assert world.machine.board.run.training.checkpoint_every <= 30
+
+
 # --- no thrash --------------------------------------------------------------------------------------------------
 
 

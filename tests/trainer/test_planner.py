@@ -184,9 +184,31 @@ def test_nobody_is_counted_on_to_take_over_a_stage_whose_layers_it_lacks(num_wor
             assert fail_over(plan, {stage.host}, 1) is not None
 
 
-def test_where_nothing_is_ever_lost_and_links_are_slow_no_shadow_is_paid_for() -> None:
-    found = choose(4, want(pipelines=1, weather=Weather(hazard=1e-6, link_bytes_per_s=1e6)))
-    assert {mode for row in found.arrangement.modes for mode in row} == {Mode.OFF}
+@pytest.mark.parametrize("pipelines", [1, 2, None])
+@pytest.mark.parametrize("num_workers", [2, 3, 4, 7])
+def test_no_single_loss_goes_back_to_a_checkpoint_however_rare_losses_and_slow_links_are(
+    num_workers: int, pipelines: int | None
+) -> None:
+    found = choose(num_workers, want(pipelines=pipelines, weather=Weather(hazard=1e-6, link_bytes_per_s=1e6)))
+    assert found.arrangement.survives_any_loss
+    plan = on_paper(found.arrangement)
+    assert all(len(plan.holders_of(layer)) >= 2 for layer in range(plan.num_layers))
+
+
+def test_a_second_pipeline_is_protection_enough_where_nothing_is_ever_lost_and_links_are_slow() -> None:
+    found = choose(4, want(pipelines=2, weather=Weather(hazard=1e-6, link_bytes_per_s=1e6)))
+    assert not any(mode.has_shadows for row in found.arrangement.modes for mode in row)
+
+
+def test_without_memory_for_shadows_a_lone_pipeline_is_bare() -> None:
+    layers = tuple(layer(i, parameter_bytes=50_000_000) for i in range(4))
+    bare = memory_of(
+        arrange(4, replace(want(layers=layers, pipelines=1, stages=4, level=1), mode=Mode.OFF)), layers, 0, 0
+    ).peak
+    found = choose(
+        4, want(layers=layers, pipelines=1, stages=4, weather=Weather(hazard=10.0, memory_bytes=int(1.05 * bare)))
+    )
+    assert found.outlook.fits and not found.arrangement.survives_any_loss
 
 
 def test_where_much_is_lost_every_stage_is_shadowed() -> None:

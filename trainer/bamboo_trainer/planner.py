@@ -66,12 +66,17 @@ def _fed_pipelines(num_workers: int, wanted: Wanted, num_pipelines: int) -> int:
 
 @lru_cache(maxsize=256)
 def choose(num_workers: int, wanted: Wanted) -> Choice:
-    """The arrangement that commits the most, of those that fit into memory if any does; equals by their numbers.
+    """The arrangement that commits the most, of those that fit into memory if any does; where the protection is left to
+    the planner, of those that no single loss sends back to a checkpoint, if any does. Equals by their numbers.
 
     Raises ValueError when there is no worker.
     """
     found = [
-        _Candidate(arrangement, outlook(arrangement, wanted, num_workers - arrangement.num_hosts))
+        _Candidate(
+            arrangement,
+            outlook(arrangement, wanted, num_workers - arrangement.num_hosts),
+            wanted.mode is not None or arrangement.survives_any_loss,
+        )
         for shape in _worth_a_look(num_workers, wanted)
         for arrangement in protections(_cut(shape, wanted), _share_out(shape, wanted), wanted)
     ]
@@ -90,12 +95,14 @@ def choose(num_workers: int, wanted: Wanted) -> Choice:
 class _Candidate:
     arrangement: Arrangement
     outlook: Outlook
+    is_safe: bool
 
-    def rank(self) -> tuple[int, float, tuple[int, ...], int]:
-        """Better ones first: what fits, or comes nearest to it. Scores that differ by less than a millionth are one."""
+    def rank(self) -> tuple[int, bool, float, tuple[int, ...], int]:
+        """Better ones first: what fits, or comes nearest to it; what is safe. Scores that differ by less than a
+        millionth are one."""
         a, o = self.arrangement, self.outlook
         over_bytes = 0 if o.fits else o.peak_bytes
-        return over_bytes, -float(f"{o.microbatches_per_hour:.6g}"), a.num_stages, a.level
+        return over_bytes, not self.is_safe, -float(f"{o.microbatches_per_hour:.6g}"), a.num_stages, a.level
 
     @property
     def name(self) -> str:
@@ -213,12 +220,15 @@ def _against_the_next(found: list[_Candidate]) -> str:
     best = found[0]
     others = [c for c in found[1:] if c.name != best.name]
     fitting = [c for c in others if c.outlook.fits or not best.outlook.fits]
+    as_safe = [c for c in fitting if c.is_safe or not best.is_safe]
     if not others:
         return "is all that can be done"
     if not fitting:
         return "is all that fits into memory"
-    more = best.outlook.microbatches_per_hour / max(1e-12, fitting[0].outlook.microbatches_per_hour) - 1
-    return f"should commit {more:.1%} more than {fitting[0].name}"
+    if not as_safe:
+        return "is all that survives any one loss"
+    more = best.outlook.microbatches_per_hour / max(1e-12, as_safe[0].outlook.microbatches_per_hour) - 1
+    return f"should commit {more:.1%} more than {as_safe[0].name}"
 
 
 def _hours(hours: float) -> str:

@@ -26,4 +26,5 @@ def _facts(run: RunStatus, now: float) -> RunFacts:
         num_tokens=run.num_tokens,
         wall_s=ended_at - run.started_at,
         pause_s=run.pause_s,
+        steps_rerun=run.steps_rerun,
     )

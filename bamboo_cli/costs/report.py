@@ -38,6 +38,7 @@ class RunFacts:
     num_tokens: int
     wall_s: float
     pause_s: float
+    steps_rerun: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,9 @@ class RunBill:
     pause_microusd: float
     """Of ``amount``: what the machines cost while the run stood still for losses and reconfigurations (pause seconds
     times the run's average price per second)."""
+    steps_rerun: int
+    rerun_microusd: float
+    """Of the rest: what steps cost that were run again after a restore, at the run's average step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,13 +94,17 @@ def bill(charges: tuple[Charge, ...], runs: Iterable[RunFacts]) -> Bill:
 
 def run_bill(charges: Iterable[Charge], facts: RunFacts) -> RunBill:
     spent = amount(charge for charge in charges if charge.run_id == facts.run_id)
+    pause = spent.spot_microusd * min(1.0, facts.pause_s / facts.wall_s) if facts.wall_s > 0 else 0.0
+    all_steps = facts.num_steps + facts.steps_rerun
     return RunBill(
         run_id=facts.run_id,
         amount=spent,
         microusd_per_step=_per(spent, facts.num_steps),
         microusd_per_million_samples=_per(spent, facts.num_samples, MILLION),
         microusd_per_million_tokens=_per(spent, facts.num_tokens, MILLION),
-        pause_microusd=spent.spot_microusd * min(1.0, facts.pause_s / facts.wall_s) if facts.wall_s > 0 else 0.0,
+        pause_microusd=pause,
+        steps_rerun=facts.steps_rerun,
+        rerun_microusd=(spent.spot_microusd - pause) * facts.steps_rerun / all_steps if all_steps else 0.0,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from bamboo_trainer.manifest import Manifest
 from bamboo_trainer.replay_order import Answer, LayersReplayed, ReplayBegun, ReplayOrder, StepReplayed
 
+from bamboo_cli import output
 from bamboo_cli.coordinator.status import RunLedger
 from bamboo_cli.recipe_file import recipe_digest
 from bamboo_cli.verification.comparison import NO_ROW, compare_checkpoint, compare_final, compare_step
@@ -200,6 +201,10 @@ def _notes(ledger: RunLedger) -> list[str]:
     notes = []
     if ledger.run.ended_at is None:
         notes.append(f"the run goes on: looked at as it was after {ledger.run.committed_steps} steps")
+    if ledger.run.steps_rerun:
+        steps = output.plural(ledger.run.steps_rerun, "step")
+        restores = output.plural(ledger.run.restores, "restore")
+        notes.append(f"{steps} had to be run again after {restores}: paid for twice, counted once")
     if ledger.run.recipe_sha256 is None:
         notes.append("whether the recipe has changed since is not known: an older Bamboo did not keep its digest")
     return notes

@@ -38,6 +38,9 @@ def run_bill_lines(run: RunBill) -> list[str]:
     lines = [f"{run.run_id}: {rates}"] if rates else []
     if run.pause_microusd:
         lines.append(f"{run.run_id}: {output.usd(run.pause_microusd / 1e6)} of it while the run stood still for losses")
+    if run.steps_rerun:
+        steps = output.plural(run.steps_rerun, "step")
+        lines.append(f"{run.run_id}: {output.usd(run.rerun_microusd / 1e6)} of it for {steps} that had to be run again")
     return lines
 
 

@@ -91,7 +91,9 @@ def test_a_rental_without_a_price_is_on_the_bill_and_says_so() -> None:
 
 def test_the_report_says_what_a_step_a_million_samples_and_the_pauses_cost() -> None:
     ledger = charges([rental("n1"), rental("n2")], [price(0.30)], [run("r1", 0, 3600)], START)
-    facts = RunFacts(run_id="r1", num_steps=100, num_samples=3_000_000, num_tokens=0, wall_s=3600, pause_s=360)
+    facts = RunFacts(
+        run_id="r1", num_steps=100, num_samples=3_000_000, num_tokens=0, wall_s=3600, pause_s=360, steps_rerun=50
+    )
 
     (of_run,) = bill(ledger, [facts]).runs
 
@@ -99,6 +101,7 @@ def test_the_report_says_what_a_step_a_million_samples_and_the_pauses_cost() -> 
     assert of_run.microusd_per_million_samples == 200_000.0
     assert of_run.microusd_per_million_tokens is None
     assert of_run.pause_microusd == 60_000.0
+    assert of_run.rerun_microusd == pytest.approx(540_000.0 * 50 / 150)
     assert of_run.amount.saved_share == pytest.approx(0.7)
 
 

@@ -99,6 +99,7 @@ def test_all_steps_of_a_run_with_four_losses_are_equal(finished: Bamboo) -> None
         ("checkpoint of step 23", "equal"),
         ("final weights", "equal"),
     ]
+    assert any("had to be run again after 1 restore" in note for note in found["notes"])
     assert found["summary"].startswith(f"verified: run {found['run_id']}: 24 of 24 committed steps in the ledger")
 
 

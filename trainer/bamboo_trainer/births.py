@@ -218,6 +218,7 @@ def _begin(birth: Birth, files: Sequence[int], asker_pid: int) -> bool:
     if birth.is_node:
         return _become_node(birth)
     os.environ["BAMBOO_CONTROL_FD"] = str(control[0])
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # an agent's child is never started with it ignored
     return True
 
 

@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
+TEST_PROCESSES ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -27,8 +28,9 @@ types: $(READY)
 imports: $(READY)
 	$(BIN)/lint-imports
 
+# Tests of whole clusters wait more than they compute, so there are more of them at a time than the two cores of CI.
 tests: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadscope
 
 soak: $(READY)
 	$(BIN)/python -m pytest -m soak
@@ -36,7 +38,11 @@ soak: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks.pipeline_vs_torch
 	$(BIN)/python -m benchmarks.failover_pause
+	$(BIN)/python -m benchmarks.pause_vs_peers
 	$(BIN)/python -m benchmarks.protection_price
+	$(BIN)/python -m benchmarks.protection_memory
+	$(BIN)/python -m benchmarks.loss_curves
+	$(BIN)/python -m benchmarks.worker_start
 
 docs: $(READY)
 	$(BIN)/python -m bamboo_cli.reference

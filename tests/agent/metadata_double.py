@@ -54,7 +54,10 @@ def metadata_double() -> Iterator[MetadataDouble]:
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            method, path, _ = self.rfile.readline().decode().split(" ")
+            line = self.rfile.readline().decode()
+        if not line:  # a poll that was given up
+            return
+        method, path, _ = line.split(" ")
             headers = {}
             while line := self.rfile.readline().decode().strip():
                 name, _, value = line.partition(": ")

@@ -54,10 +54,10 @@ def metadata_double() -> Iterator[MetadataDouble]:
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            line = self.rfile.readline().decode()
-        if not line:  # a poll that was given up
-            return
-        method, path, _ = line.split(" ")
+            request = self.rfile.readline().decode()
+            if not request:  # a poll that was given up
+                return
+            method, path, _ = request.split(" ")
             headers = {}
             while line := self.rfile.readline().decode().strip():
                 name, _, value = line.partition(": ")

@@ -134,6 +134,18 @@ def _put_aside(path: Path) -> None:
             file.rename(path.with_name(f"{cluster_id}.db{suffix}"))
 
 
+def require_up(path: Path) -> None:
+    """Raises StateError when the cluster was taken down, or is being."""
+    from bamboo_cli.coordinator.store import ClusterState
+
+    name, state = path.parent.name, read_state(path)
+    if state is not ClusterState.UP:
+        raise StateError(
+            f"cluster {name} is {'down' if state is ClusterState.CLOSED else 'being taken down'}",
+            next_step="`bamboo up JOB` starts another, `bamboo run JOB` does all in one.",
+        )
+
+
 # --- its coordinator --------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,8 @@ def command(
 ) -> None:
     """Show what it cost, beside the on-demand price.
 
-    By run, zone and node. Works with the coordinator dead, and after `bamboo down`.
+    By run, zone and node. Works with the coordinator dead, and after `bamboo down`; --cluster also takes the id of an
+    earlier cluster of the same name.
 
     \b
     Example:
@@ -23,12 +24,15 @@ def command(
     """
     import time
 
-    from bamboo_cli import clusters, output
+    from bamboo_cli import output, records
     from bamboo_cli.bills import read_bill
     from bamboo_cli.views import bill as view
 
-    found = read_bill(clusters.state_file(cluster), now=time.time())
+    path = records.state_file(cluster)
+    found = read_bill(path, now=time.time())
     if json:
         output.json_result(found)
     else:
         output.result(view.bill(found))
+        if path.stem == "state" and (earlier := records.put_aside(path)):
+            output.note(f"Earlier clusters of this name, for --cluster: {', '.join(earlier)}")

@@ -17,17 +17,18 @@ def command(
 ) -> None:
     """Tell what happened, in order.
 
-    Nodes that join, notices, losses, failovers, new plans, checkpoints.
+    Nodes that join, notices, losses, failovers, new plans, checkpoints. Those of an earlier cluster of the same name by
+    --run or by its id.
 
     \b
     Example:
       bamboo events --node n3
     """
-    from bamboo_cli import clusters, output
+    from bamboo_cli import output, records
     from bamboo_cli.coordinator.reader import read_events
     from bamboo_cli.views import story as view
 
-    path = clusters.state_file(cluster)
+    path = records.state_file(cluster) if run is None else records.find_run(run, cluster)
     found = read_events(path, node=node, run=run, limit=limit)
     if not follow:
         if json:

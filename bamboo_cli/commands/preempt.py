@@ -32,6 +32,7 @@ def command(
     from bamboo_cli.views.cluster import present
 
     path = clusters.state_file(cluster)
+    clusters.require_up(path)
     status = read_status(path, now=time.time())
     there = [found.node_id for found in present(status)]
     if node not in there:

@@ -25,6 +25,7 @@ def command(
 
     loaded = load_job(job, settings or ())
     path = clusters.state_file(cluster or loaded.name)
+    clusters.require_up(path)
     run_id = training.run_to_join(path, loaded)
     if run_id is None:
         check_recipe(loaded)

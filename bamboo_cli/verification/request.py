@@ -3,9 +3,8 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from bamboo_cli import clusters, paths
+from bamboo_cli import records
 from bamboo_cli.coordinator.reader import read_ledger, read_runs
 from bamboo_cli.coordinator.status import RunLedger
 from bamboo_cli.errors import BambooError, StateError, UsageError
@@ -50,7 +49,7 @@ def verify(run_id: str | None, cluster: str | None, asked: Asked, saw: Callable[
 def find(run_id: str | None, cluster: str | None) -> RunLedger:
     """The run, or the newest of the cluster; also one of a cluster that was closed and put aside."""
     if run_id is None:
-        path = clusters.state_file(cluster)
+        path = records.state_file(cluster)
         runs = read_runs(path)
         if not runs:
             raise StateError(
@@ -59,21 +58,6 @@ def find(run_id: str | None, cluster: str | None) -> RunLedger:
         found = read_ledger(path, runs[-1].run_id)
         assert found is not None, "read a moment ago"
         return found
-    folder = paths.clusters_dir() if cluster is None else paths.cluster_dir(cluster)
-    damaged: list[str] = []
-    for path in sorted(folder.glob("*/*.db" if cluster is None else "*.db"), key=_changed_at, reverse=True):
-        try:
-            found = read_ledger(path, run_id)
-        except StateError as error:
-            damaged.append(error.message)
-            continue
-        if found is not None:
-            return found
-    also = f" ({'; '.join(damaged)})" if damaged else ""
-    raise StateError(
-        f"there is no run {run_id} in {folder}{also}", next_step="`bamboo status` names the newest run of a cluster."
-    )
-
-
-def _changed_at(path: Path) -> float:
-    return path.stat().st_mtime
+    found = read_ledger(records.find_run(run_id, cluster), run_id)
+    assert found is not None, "read a moment ago"
+    return found

@@ -1,0 +1,82 @@
+"""A cluster that was taken down and put aside keeps its bill and its story; nothing more is asked of it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bamboo_cli import clusters
+from bamboo_cli.coordinator import events as ev
+from bamboo_cli.coordinator import journal, store
+from bamboo_cli.job_file import load_job
+from tests.cli.stored import stored
+from tests.coordinator.small_world import World
+
+
+def call(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "bamboo_cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | {"BAMBOO_HOME": str(home)},
+    )
+
+
+@pytest.fixture
+def down(tmp_path: Path, world: World) -> Path:
+    """The state file of a cluster that is down, whose run tiny-1 told something."""
+    world.handle(ev.RequestMade(request_id=2, request=ev.CloseCluster()))
+    world.pump(training=False)
+    path = stored(world, tmp_path)
+    engine = store.open_for_writing(path)
+    with store.writing(engine) as connection:
+        journal.tell(connection, ev.Tell(kind=ev.StoryKind.RUN, text="run tiny-1 is stopped", run_id="tiny-1"), 1.0)
+    engine.dispose()
+    return path
+
+
+@pytest.fixture
+def earlier(down: Path, job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The id of that cluster after another of its name was made."""
+    monkeypatch.setenv("BAMBOO_HOME", str(tmp_path))
+    cluster_id = clusters.read_identity(down.parent).cluster_id
+    clusters.open_or_create(load_job(job_file, ()), "", None)
+    return cluster_id
+
+
+def test_the_bill_of_an_earlier_cluster_is_had_by_its_id(earlier: str, tmp_path: Path) -> None:
+    now, then = call(tmp_path, "cost"), call(tmp_path, "cost", "--cluster", earlier, "--json")
+
+    assert earlier in now.stderr
+    assert then.returncode == 0, then.stderr
+    assert [run["run_id"] for run in json.loads(then.stdout)["runs"]] == ["tiny-1"]
+
+
+def test_the_story_of_an_earlier_run_is_found_by_the_run_alone(earlier: str, tmp_path: Path) -> None:
+    for arguments in (("--run", "tiny-1"), ("--run", "tiny-1", "--cluster", earlier), ("--cluster", earlier)):
+        found = call(tmp_path, "events", *arguments)
+        assert (found.returncode, "run tiny-1 is stopped" in found.stdout) == (0, True), found.stderr
+
+
+def test_a_run_that_there_never_was_is_an_error(earlier: str, tmp_path: Path) -> None:
+    events, verify = call(tmp_path, "events", "--run", "nope"), call(tmp_path, "verify", "nope", "--ledger")
+
+    assert events.returncode == verify.returncode == 1
+    assert "error: there is no run nope" in events.stderr
+    assert events.stderr in verify.stderr
+
+
+@pytest.mark.parametrize("verb", ["train", "preempt"])
+def test_of_a_cluster_that_is_down_it_is_said_how_another_is_started(
+    down: Path, job_file: Path, tmp_path: Path, verb: str
+) -> None:
+    found = call(tmp_path, verb, str(job_file) if verb == "train" else "n1")
+
+    assert found.returncode == 1
+    assert "cluster tiny is down" in found.stderr
+    assert "`bamboo up JOB` starts another" in found.stderr

@@ -21,7 +21,7 @@ def _facts(run: RunStatus, now: float) -> RunFacts:
     ended_at = now if run.ended_at is None else run.ended_at
     return RunFacts(
         run_id=run.run_id,
-        num_steps=run.committed_steps,
+        num_steps=max(0, run.committed_steps - run.begins_at_step),
         num_samples=run.num_samples,
         num_tokens=run.num_tokens,
         wall_s=ended_at - run.started_at,

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +11,12 @@ from bamboo_cli.errors import BambooError, RunFailedError, StateError
 
 if TYPE_CHECKING:
     from bamboo_cli.config import JobConfig
+    from bamboo_cli.coordinator.settings import Resumes
 
 MAX_RESTARTS = 5
 """Without the run getting any further."""
+LATEST = "latest"
+"""In place of a run id: the newest run of the cluster's name that has a complete checkpoint."""
 
 
 class DetachedError(BambooError):
@@ -84,10 +87,15 @@ class CoordinatorKeeper:
             output.note("the coordinator had died; it was started again")
 
 
-def run_to_join(path: Path, job: "JobConfig") -> str | None:
+def how_to_go_on(run_id: str) -> str:
+    """From the newest complete checkpoint of a run that has ended too early."""
+    return f"`bamboo run JOB --resume {run_id}` goes on from it."
+
+
+def run_to_join(path: Path, job: "JobConfig", resume: str | None = None) -> str | None:
     """The id of the run that goes on there, when it is of this very job and recipe; None when none goes on.
 
-    Raises StateError when it is of another job.
+    ``resume``: the run that it has to be, or to go on from, or ``latest``. Raises StateError when it is another.
     """
     from bamboo_cli import jobs
     from bamboo_cli.coordinator.reader import read_active_spec
@@ -96,7 +104,9 @@ def run_to_join(path: Path, job: "JobConfig") -> str | None:
     spec = read_active_spec(path)
     if spec is None:
         return None
-    if jobs.run_spec(job, spec.run_id, spec.training.checkpoint_url, recipe_digest(job.recipe)) != spec:
+    asked = jobs.run_spec(job, spec.run_id, spec.training.checkpoint_url, recipe_digest(job.recipe))
+    resumed = spec.resumes.run_id if spec.resumes is not None else None
+    if asked != replace(spec, resumes=None) or resume not in (None, LATEST, spec.run_id, resumed):
         name = path.parent.name
         raise StateError(
             f"run {spec.run_id} of another job, of other settings or of another recipe goes on in cluster {name}",
@@ -106,8 +116,11 @@ def run_to_join(path: Path, job: "JobConfig") -> str | None:
     return spec.run_id
 
 
-def start_run(path: Path, job: "JobConfig", job_text: str) -> str:
-    """The id of a new run on the cluster of ``path``. Raises RefusedError (another run is on), StateError."""
+def start_run(path: Path, job: "JobConfig", job_text: str, resumes: "Resumes | None" = None) -> str:
+    """The id of a new run on the cluster of ``path``. Raises RefusedError (another run is on), StateError.
+
+    ``resumes``: what it goes on from; None: it begins at step 0.
+    """
     from bamboo_cli.coordinator.store import RequestKind
     from bamboo_cli.recipe_file import recipe_digest
 
@@ -115,6 +128,7 @@ def start_run(path: Path, job: "JobConfig", job_text: str) -> str:
         "job_text": job_text,
         "job": job.model_dump(mode="json", exclude_unset=True),
         "recipe_sha256": recipe_digest(job.recipe),
+        "resumes": None if resumes is None else asdict(resumes),
     }
     return clusters.ask(path, RequestKind.TRAIN, payload, what="the coordinator to take the run")
 
@@ -188,7 +202,8 @@ def check_done(summary: RunSummary, path: Path) -> None:
     if summary.done:
         return
     saved = (
-        f"The newest complete checkpoint is of step {summary.checkpoint_step}, in {summary.checkpoint_url}."
+        f"The newest complete checkpoint is of step {summary.checkpoint_step}, in {summary.checkpoint_url}; "
+        + how_to_go_on(summary.run_id)
         if summary.checkpoint_step is not None
         else "There is no complete checkpoint."
     )

@@ -15,8 +15,8 @@ def command(
 ) -> None:
     """Give everything back, and prove that nothing is left.
 
-    A run that is on saves a checkpoint and ends; its checkpoints, the story and the bill stay. Exits with 1 and a
-    list if anything could not be ended.
+    A run that is on saves a checkpoint and ends; its checkpoints, the story and the bill stay, and `bamboo run JOB
+    --resume RUN` goes on from there. Exits with 1 and a list if anything could not be ended.
 
     \b
     Example:
@@ -26,9 +26,11 @@ def command(
 
     from bamboo_cli import clusters, output
     from bamboo_cli.bills import read_bill
+    from bamboo_cli.coordinator.reader import read_status
     from bamboo_cli.errors import StateError
     from bamboo_cli.teardown import bring_down, stop_in_order
     from bamboo_cli.views.bill import total_line
+    from bamboo_cli.views.cluster import end_lines
 
     path = clusters.state_file(cluster)
     output.confirm(f"End the run and give back all nodes of cluster {path.parent.name}?", yes=yes)
@@ -40,6 +42,9 @@ def command(
         return
     output.line(f"cluster {down.cluster_id} is down, nothing is left: {down.detail}")
     try:
+        run = read_status(path, now=time.time()).run
+        if run is not None and run.state == "stopped":
+            output.line("; ".join((f"run {run.run_id} is stopped", *end_lines(run))))
         output.line(total_line(read_bill(path, now=time.time()).total))
     except StateError as error:
         output.note(f"the bill cannot be read: {error.message}")

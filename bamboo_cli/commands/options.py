@@ -18,5 +18,14 @@ ClusterName = Annotated[
 Cluster = Annotated[
     str | None, typer.Option("--cluster", metavar="NAME", help="Which cluster, if several are up.", show_default=False)
 ]
+Resume = Annotated[
+    str | None,
+    typer.Option(
+        "--resume",
+        metavar="RUN",
+        help="Go on from the newest complete checkpoint of this run; `latest`: of the newest that has one.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -7,6 +7,7 @@ def command(
     job: options.Job,
     settings: options.Settings = None,
     cluster: options.ClusterName = None,
+    resume: options.Resume = None,
     yes: options.Yes = False,
     json: options.Json = False,
 ) -> None:
@@ -20,7 +21,7 @@ def command(
     Example, for a script or cron:
       bamboo run job.yaml --yes --json | tail -n 1
     """
-    from bamboo_cli import output, training
+    from bamboo_cli import output, resuming, training
     from bamboo_cli.coordinator.store import state_path
     from bamboo_cli.job_file import load_job, read_text
     from bamboo_cli.renting import rent
@@ -28,9 +29,10 @@ def command(
     from bamboo_cli.views.summary import summary as view
 
     loaded = load_job(job, settings or ())
+    resumes = None if resume is None else resuming.choose(loaded, cluster or loaded.name, resume)
     path = state_path(rent(loaded, read_text(job), cluster, yes=yes, new=True))
     try:
-        run_id = training.start_run(path, loaded, read_text(job))
+        run_id = training.start_run(path, loaded, read_text(job), resumes)
         training.look_on(path, run_id)
     except training.DetachedError:
         raise

@@ -7,6 +7,7 @@ def command(
     job: options.Job,
     settings: options.Settings = None,
     cluster: options.ClusterName = None,
+    resume: options.Resume = None,
     json: options.Json = False,
 ) -> None:
     """Train on a cluster that is up, and look on.
@@ -18,7 +19,7 @@ def command(
     Example:
       bamboo train job.yaml
     """
-    from bamboo_cli import clusters, output, training
+    from bamboo_cli import clusters, output, resuming, training
     from bamboo_cli.job_file import load_job, read_text
     from bamboo_cli.recipe_check import check_recipe
     from bamboo_cli.views.summary import summary as view
@@ -26,10 +27,11 @@ def command(
     loaded = load_job(job, settings or ())
     path = clusters.state_file(cluster or loaded.name)
     clusters.require_up(path)
-    run_id = training.run_to_join(path, loaded)
+    run_id = training.run_to_join(path, loaded, resume)
     if run_id is None:
+        resumes = None if resume is None else resuming.choose(loaded, path.parent.name, resume)
         check_recipe(loaded)
-        run_id = training.start_run(path, loaded, read_text(job))
+        run_id = training.start_run(path, loaded, read_text(job), resumes)
     else:
         output.note(f"run {run_id} of this job goes on already; looking on")
     found = training.look_on(path, run_id)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from bamboo_trainer import manifest
+from bamboo_trainer.manifest import Origin
 
 from bamboo_cli.coordinator.events import (
     CheckpointMarked,
@@ -15,20 +16,32 @@ from bamboo_cli.coordinator.events import (
     MarkFailed,
     PruneCheckpoints,
 )
+from bamboo_cli.coordinator.settings import RunSpec
 
 RETRY_S = 2.0
 
 log = logging.getLogger(__name__)
 
 
-async def mark(wanted: MarkCheckpoint, seed: int, clock: Callable[[], float]) -> CheckpointMarked | MarkFailed:
-    """``seed``: of the run."""
+def origin_of(spec: RunSpec) -> Origin:
+    return Origin(
+        recipe=spec.training.recipe,
+        recipe_sha256=spec.recipe_sha256,
+        recipe_options=spec.training.recipe_options,
+        num_microbatches=spec.training.num_microbatches,
+        microbatch_size=spec.training.microbatch_size,
+    )
+
+
+async def mark(wanted: MarkCheckpoint, spec: RunSpec, clock: Callable[[], float]) -> CheckpointMarked | MarkFailed:
+    """``spec``: of the run."""
     marker = manifest.make_manifest(
         run_id=wanted.run_id,
         step=wanted.step,
-        seed=seed,
+        seed=spec.training.seed,
         layers=wanted.entries,
         created_at=datetime.fromtimestamp(clock(), UTC).isoformat(timespec="seconds"),
+        origin=origin_of(spec),
     )
     try:
         await asyncio.to_thread(manifest.write_manifest, wanted.url, marker)
@@ -38,7 +51,17 @@ async def mark(wanted: MarkCheckpoint, seed: int, clock: Callable[[], float]) ->
 
 
 async def find(wanted: ListCheckpoints) -> CompleteCheckpoints:
-    """Goes on trying: "cannot look" must not be taken for "there is none"."""
+    """Goes on trying: "cannot look" must not be taken for "there is none".
+
+    What the run goes on from is copied first. That is tried once, and a failure is told.
+    """
+    not_copied = ""
+    if found := wanted.resumes:
+        copying = (found.url, found.step, found.run_id, wanted.url, wanted.run_id)
+        try:
+            await asyncio.to_thread(manifest.copy_checkpoint, *copying)
+        except manifest.CheckpointError as error:
+            not_copied = str(error)
     while True:
         try:
             steps = await asyncio.to_thread(manifest.complete_steps, wanted.url, wanted.run_id)
@@ -46,7 +69,7 @@ async def find(wanted: ListCheckpoints) -> CompleteCheckpoints:
             log.warning("cannot list the checkpoints in %s: %s", wanted.url, error)
             await asyncio.sleep(RETRY_S)
         else:
-            return CompleteCheckpoints(run_id=wanted.run_id, steps=tuple(sorted(steps)))
+            return CompleteCheckpoints(run_id=wanted.run_id, steps=tuple(sorted(steps)), not_copied=not_copied)
 
 
 async def prune(wanted: PruneCheckpoints) -> None:

@@ -1,19 +1,22 @@
 """What commands ask of the coordinator, from the ``requests`` table to what it means."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bamboo_trainer.plan import NodeId
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection, select
 
 from bamboo_cli import jobs
 from bamboo_cli.config import JobConfig
 from bamboo_cli.coordinator import schema
 from bamboo_cli.coordinator.events import CloseCluster, Request, StartRun, StopRun
+from bamboo_cli.coordinator.settings import Resumes
 from bamboo_cli.coordinator.store import RequestKind, RequestState
 from bamboo_cli.errors import UsageError
+
+_RESUMES: TypeAdapter[Resumes | None] = TypeAdapter(Resumes | None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +58,8 @@ def understand(asked: Asked, cluster_id: str, cluster_dir: Path) -> Request | Pr
                 url = (cluster_dir / "checkpoints" / run_id).absolute().as_uri()
                 job = JobConfig.model_validate(asked.payload["job"])
                 digest = str(asked.payload.get("recipe_sha256", ""))
-                return StartRun(spec=jobs.run_spec(job, run_id, url, digest))
+                resumes = _RESUMES.validate_python(asked.payload.get("resumes"))
+                return StartRun(spec=replace(jobs.run_spec(job, run_id, url, digest), resumes=resumes))
             case RequestKind.STOP_RUN:
                 return StopRun(run_id=str(asked.payload["run_id"]))
             case RequestKind.PREEMPT:

@@ -39,15 +39,18 @@ def ask_again(board: Board) -> None:
         return
     url = run.spec.training.checkpoint_url
     if not known.listed:
-        board.out.append(ListCheckpoints(run_id=run.run_id, url=url))
+        board.out.append(ListCheckpoints(run_id=run.run_id, url=url, resumes=run.spec.resumes))
     for step in known.marking:
         board.out.append(MarkCheckpoint(run_id=run.run_id, url=url, step=step, entries=_entries(known, step)))
 
 
-def listed(board: Board, run_id: str, steps: tuple[int, ...]) -> None:
-    known = board.checkpoints
-    if board.active_run is not None and known is not None and known.run_id == run_id and not known.listed:
-        board.checkpoints = replace(known, listed=True, complete=tuple(sorted(steps)))
+def listed(board: Board, run_id: str, steps: tuple[int, ...]) -> bool:
+    """Whether the run has to fail: what it was to go on from is not there."""
+    run, known = board.active_run, board.checkpoints
+    if run is None or known is None or known.run_id != run_id or known.listed:
+        return False
+    board.checkpoints = replace(known, listed=True, complete=tuple(sorted(steps)))
+    return run.spec.begins_at_step > 0 and not steps
 
 
 def newest(board: Board) -> int | None:

@@ -20,7 +20,7 @@ from bamboo_agent.messages import AgentMessage, Join, ToAgent
 from bamboo_trainer.control import LayerSaved, Recorded
 from bamboo_trainer.plan import NodeId, WorkerId
 
-from bamboo_cli.coordinator.settings import RunSpec
+from bamboo_cli.coordinator.settings import Resumes, RunSpec
 from bamboo_cli.providers.base import EndReason, Instance
 
 # --- events: time and agents -----------------------------------------------------------------------------------
@@ -127,6 +127,8 @@ class CompleteCheckpoints:
 
     run_id: str
     steps: tuple[int, ...]
+    not_copied: str = ""
+    """Why the checkpoint of the run that this one goes on from is not among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +250,8 @@ class ListCheckpoints:
 
     run_id: str
     url: str
+    resumes: Resumes | None = None
+    """To be copied there first, unless it has been."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

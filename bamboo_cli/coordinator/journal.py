@@ -25,6 +25,7 @@ from bamboo_cli.coordinator.events import (
     RecordStep,
     Tell,
 )
+from bamboo_cli.coordinator.settings import RunSpec
 from bamboo_cli.coordinator.store import RequestState
 from bamboo_cli.costs.ledger import microusd
 from bamboo_cli.providers.base import Instance, Offer
@@ -69,11 +70,11 @@ def rows_of(connection: Connection) -> dict[str, str]:
     return {row.name: row.body for row in connection.execute(select(schema.machine))}
 
 
-def seed_of(connection: Connection, run_id: str) -> int:
+def spec_of(connection: Connection, run_id: str) -> RunSpec:
     name = f"run/{run_id}"
     body = connection.execute(select(schema.machine.c.body).where(schema.machine.c.name == name)).scalar_one()
     run: Run = decode_row(name, body)
-    return run.spec.training.seed
+    return run.spec
 
 
 def put_row(connection: Connection, name: str, body: str) -> None:

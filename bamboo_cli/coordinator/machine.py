@@ -120,7 +120,8 @@ class Machine:
             case InstanceEnded():
                 fleet.instance_ended(board, event)
             case CompleteCheckpoints():
-                checkpoints.listed(board, event.run_id, event.steps)
+                if checkpoints.listed(board, event.run_id, event.steps):
+                    endings.fail(board, RunReason.CHECKPOINT_UNREADABLE, event.not_copied)
             case CheckpointMarked():
                 checkpoints.marked(board, event.run_id, event.step)
             case MarkFailed():

@@ -227,6 +227,7 @@ def _run(connection: Connection, known: Known, run: Run) -> RunStatus:
         reason=": ".join(part for part in (run.reason, run.detail) if part),
         checkpoint_steps=complete,
         recipe_sha256=run.spec.recipe_sha256 or None,
+        begins_at_step=run.spec.begins_at_step,
     )
 
 

@@ -38,9 +38,10 @@ def begin(board: Board, spec: RunSpec) -> None:
     for node in board.in_order():
         board.put(replace(node, num_crashes=0, restart_at=0.0))
     checkpoints.begin(board)
-    board.tell(
-        StoryKind.RUN, f"run {spec.run_id} is accepted: {spec.training.num_steps} steps of {spec.training.recipe}"
-    )
+    text = f"run {spec.run_id} is accepted: {spec.training.num_steps} steps of {spec.training.recipe}"
+    if spec.resumes is not None:
+        text += f", from the checkpoint of step {spec.resumes.step} of run {spec.resumes.run_id}"
+    board.tell(StoryKind.RUN, text)
 
 
 # --- what follows from what is so -----------------------------------------------------------------------------------

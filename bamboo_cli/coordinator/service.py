@@ -271,8 +271,8 @@ class Service:
 
     async def _mark(self, wanted: MarkCheckpoint) -> None:
         with reading(self._readers) as connection:
-            seed = journal.seed_of(connection, wanted.run_id)
-        self._hear(await archive.mark(wanted, seed, self._clock))
+            spec = journal.spec_of(connection, wanted.run_id)
+        self._hear(await archive.mark(wanted, spec, self._clock))
 
     async def _find(self, wanted: ListCheckpoints) -> None:
         self._hear(await archive.find(wanted))

@@ -52,6 +52,16 @@ class Drill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resumes:
+    """The checkpoint of an earlier run that a run goes on from."""
+
+    run_id: str
+    step: int
+    url: str
+    """The folder of that run's checkpoints."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
     """What is asked of the coordinator; ``training`` is what every worker of it is told."""
 
@@ -74,10 +84,17 @@ class RunSpec:
     drills: tuple[Drill, ...] = ()
     recipe_sha256: str = ""
     """Of the recipe's file when the run was asked for; empty: not known."""
+    resumes: Resumes | None = None
+    """None: the run begins at step 0."""
 
     @property
     def run_id(self) -> str:
         return self.training.run_id
+
+    @property
+    def begins_at_step(self) -> int:
+        """Steps before it are those of the run that this one goes on from."""
+        return 0 if self.resumes is None else self.resumes.step + 1
 
     def num_hosts(self, num_nodes: int) -> int:
         """Workers that the shape asks for; all of the nodes, where it is the planner's."""

@@ -72,6 +72,8 @@ class RunStatus:
     """Complete checkpoints, oldest first."""
     recipe_sha256: str | None = None
     """Of the recipe's file when the run was asked for; None: told to a Bamboo that did not keep it."""
+    begins_at_step: int = 0
+    """Steps before it are on record, and were paid, under the run that this one goes on from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ class ClusterState(StrEnum):
 
 class RequestKind(StrEnum):
     TRAIN = "train"
-    """Payload: ``{"job_text", "job", "recipe_sha256"}``, the last may be left out. Outcome: the run id."""
+    """Payload: ``{"job_text", "job", "recipe_sha256", "resumes"}``; the last two may be left out. Outcome: run id."""
     STOP_RUN = "stop_run"
     """Payload: ``{"run_id"}``."""
     PREEMPT = "preempt"

@@ -96,7 +96,10 @@ def certify(
         replay_s=replay_s,
         run_s=sum(row.step_s for row in ledger.steps if row.step in replayed_steps),
     )
-    return replace(certificate, summary=summarise(certificate, num_unrecorded=len(checked.unrecorded)))
+    return replace(
+        certificate,
+        summary=summarise(certificate, num_unrecorded=len(checked.unrecorded), num_earlier=ledger.run.begins_at_step),
+    )
 
 
 def _order(ledger: RunLedger, stretch: Stretch, intact: dict[int, Manifest]) -> ReplayOrder:
@@ -205,15 +208,20 @@ def _notes(ledger: RunLedger) -> list[str]:
         steps = output.plural(ledger.run.steps_rerun, "step")
         restores = output.plural(ledger.run.restores, "restore")
         notes.append(f"{steps} had to be run again after {restores}: paid for twice, counted once")
+    if ledger.run.begins_at_step:
+        notes.append(
+            f"steps 0 to {ledger.run.begins_at_step - 1} are on record under the run that this one goes on from"
+        )
     if ledger.run.recipe_sha256 is None:
         notes.append("whether the recipe has changed since is not known: an older Bamboo did not keep its digest")
     return notes
 
 
-def summarise(certificate: Certificate, *, num_unrecorded: int) -> str:
+def summarise(certificate: Certificate, *, num_unrecorded: int, num_earlier: int = 0) -> str:
     """One line."""
     c = certificate
-    parts = [f"{c.committed_steps - num_unrecorded} of {c.committed_steps} committed steps in the ledger"]
+    own = max(0, c.committed_steps - num_earlier)
+    parts = [f"{own - num_unrecorded} of {own} committed steps in the ledger"]
     count = {v: sum(step.verdict is v for step in c.steps) for v in Verdict}
     if c.steps:
         told = [f"{count[Verdict.EQUAL]} equal", f"{count[Verdict.DIFFERS]} differ", f"{count[Verdict.UNCHECKED]} not"]

@@ -35,7 +35,8 @@ def check_ledger(ledger: RunLedger) -> LedgerCheck:
         if norms is not None and len(norms) != num_units[0][0]:
             texts.append(f"its row has {len(norms)} square norms, the others have {num_units[0][0]}")
         problems += [_problem(text, step) for text in texts]
-    unrecorded = tuple(step for step in range(committed) if step not in rows or step in stale)
+    own = range(ledger.run.begins_at_step, committed)
+    unrecorded = tuple(step for step in own if step not in rows or step in stale)
     return LedgerCheck(problems=tuple(problems), unrecorded=unrecorded)
 
 
@@ -95,9 +96,10 @@ def _agree(one: float, other: float) -> bool:
 
 def _check_totals(ledger: RunLedger) -> Iterator[Finding]:
     run, spec = ledger.run, ledger.training
-    samples = run.committed_steps * spec.num_microbatches * spec.microbatch_size
+    num_steps = max(0, run.committed_steps - ledger.run.begins_at_step)
+    samples = num_steps * spec.num_microbatches * spec.microbatch_size
     if run.num_samples != samples:
-        yield _problem(f"{run.num_samples} samples are counted; {run.committed_steps} steps have {samples}")
+        yield _problem(f"{run.num_samples} samples are counted; {num_steps} steps have {samples}")
     if run.state == "done" and run.committed_steps != spec.num_steps:
         yield _problem(f"the run is done with {run.committed_steps} of {spec.num_steps} steps")
 

@@ -82,7 +82,7 @@ def segments_of(ledger: RunLedger, stretch: Stretch) -> tuple[Segment, ...]:
     for step in range(stretch.first_step, stretch.end_step):
         row = rows.get(step)
         own = plans.get(row.generation) if row is not None and not is_stale(ledger, row) else None
-        plan = own or base_plan(ledger.plans, step)
+        plan = own or base_plan(ledger.plans, max(step, ledger.run.begins_at_step))  # earlier ones: as this run began
         if plan is None:
             raise UsageError(f"step {step} cannot be computed again: the state file has no plan for it")
         split = tuple((pipeline.first_microbatch, pipeline.end_microbatch) for pipeline in plan.pipelines)

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from bamboo_cli import output
 from bamboo_cli.costs.ledger import usd
+from bamboo_cli.training import how_to_go_on
 from bamboo_cli.views.story import event_line
 
 if TYPE_CHECKING:
@@ -79,7 +80,15 @@ def run_lines(run: "RunStatus") -> list[str]:
     if run.reason:
         lines.append(run.reason)
     if run.ended_at is not None and run.state != "done":
-        lines.append(newest_checkpoint(run.checkpoint_step))
+        lines += end_lines(run)
+    return lines
+
+
+def end_lines(run: "RunStatus") -> list[str]:
+    """What is left of a run that has ended too early, and how it goes on."""
+    lines = [newest_checkpoint(run.checkpoint_step)]
+    if run.checkpoint_step is not None:
+        lines.append(how_to_go_on(run.run_id))
     return lines
 
 

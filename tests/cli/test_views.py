@@ -75,6 +75,7 @@ def test_a_failed_run_names_its_newest_checkpoint_once_as_it_is_now() -> None:
     text = drawn(cluster_view.status(example.cluster(of=failed), example.NOW))
 
     assert "recipe: n3/1: no such thing\nthe newest complete checkpoint is of step 39\n" in text
+    assert f"`bamboo run JOB --resume {failed.run_id}` goes on from it" in text
     assert text.count("newest") == 1
 
 

@@ -1,5 +1,7 @@
 import errno
+import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 from bamboo_trainer import storage
@@ -7,6 +9,7 @@ from bamboo_trainer.control import LayerSaved
 from bamboo_trainer.manifest import (
     CheckpointError,
     complete_steps,
+    copy_checkpoint,
     layer_file,
     layer_url,
     make_manifest,
@@ -46,13 +49,38 @@ def save_layers(url, step, num_layers=2, content=b"weights"):
     return saved
 
 
-def save_checkpoint(url, step, run_id="run-1"):
+def save_checkpoint(url, step, run_id="run-1", digest=False):
+    """``digest``: the files' true ones are in the manifest."""
     saved = save_layers(url, step)
+    if digest:
+        digests = [hashlib.sha256(storage.read(layer_url(url, step, s.layer))).hexdigest() for s in saved]
+        saved = [replace(s, file_sha256=found) for s, found in zip(saved, digests, strict=True)]
     manifest = make_manifest(
         run_id=run_id, step=step, seed=7, layers=reversed(saved), created_at="2026-01-01T00:00:00Z"
     )
     write_manifest(url, manifest)
     return manifest
+
+
+def test_a_copy_is_the_new_runs_own_and_the_source_stays(url):
+    written = save_checkpoint(url, 10, digest=True)
+    copy = storage.join(url, "of-run-2")
+
+    copy_checkpoint(url, 10, "run-1", copy, "run-2")
+    copy_checkpoint(storage.join(url, "gone"), 10, "run-1", copy, "run-2")  # once is enough
+
+    assert read_manifest(copy, 10, "run-2") == replace(written, run_id="run-2")
+    assert storage.read(layer_url(copy, 10, 1)) == storage.read(layer_url(url, 10, 1))
+    assert read_manifest(url, 10, "run-1") == written
+
+
+def test_a_damaged_layer_is_not_copied(url):
+    save_checkpoint(url, 10)
+    copy = storage.join(url, "of-run-2")
+
+    with pytest.raises(CheckpointError, match=r"layer-0000\.safetensors is corrupt"):
+        copy_checkpoint(url, 10, "run-1", copy, "run-2")
+    assert complete_steps(copy, "run-2") == ()
 
 
 def test_a_manifest_is_read_as_it_was_written(url):

@@ -114,3 +114,12 @@ def test_a_failover_plan_counts_as_the_boundary_plan_that_it_descends_from() -> 
     generations = (1, 1, 2, 2, 3, 3)
 
     assert texts(ledger(plans=plans, steps=tuple(row(s, g) for s, g in enumerate(generations)))) == []
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_has_its_own_steps_only() -> None:
+    """Given one that began at step 2, then the two steps before it are neither counted nor missed."""
+    resumed = {"begins_at_step": 2, "plans": (plan(1, 2),), "steps": tuple(row(step) for step in range(2, 6))}
+
+    assert check_ledger(ledger(**resumed, num_samples=32)).unrecorded == ()
+    assert texts(ledger(**resumed, num_samples=32)) == []
+    assert texts(ledger(**resumed, num_samples=48)) == ["None: 48 samples are counted; 4 steps have 32"]

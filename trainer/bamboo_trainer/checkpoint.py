@@ -90,7 +90,6 @@ def _layer_file(spec: TrainingSpec, step: int, snapshot: Snapshot) -> "_Hashed":
     numbers = {name: value for name, value in snapshot.state.items() if not isinstance(value, Tensor)}
     metadata = {
         "format": "bamboo-layer-1",
-        "run_id": spec.run_id,
         "step": str(step),
         "layer": str(snapshot.layer),
         "name": snapshot.name,

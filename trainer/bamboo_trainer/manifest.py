@@ -8,7 +8,8 @@ invisible. Files are keyed by layer, so a checkpoint loads under any number of p
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -21,6 +22,18 @@ MANIFEST_FILE = "manifest.json"
 
 class CheckpointError(Exception):
     """A checkpoint is missing, truncated, corrupt, foreign, or could not be written. Says which, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What the bits of a run follow from, beside its seed: who goes on from its checkpoint must have the same."""
+
+    recipe: str
+    recipe_sha256: str
+    """Of the recipe's file; empty: not known."""
+    recipe_options: dict[str, Any]
+    num_microbatches: int
+    microbatch_size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +50,8 @@ class Manifest:
     weights_sha256: str
     created_at: str
     """ISO 8601, UTC."""
+    origin: Origin | None = None
+    """None: written by a Bamboo that did not keep it."""
 
 
 _MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Manifest)
@@ -59,7 +74,15 @@ def weights_digest(parameters_sha256: Iterable[str]) -> str:
     return hashlib.sha256("".join(f"{digest}\n" for digest in parameters_sha256).encode()).hexdigest()
 
 
-def make_manifest(*, run_id: str, step: int, seed: int, layers: Iterable[LayerSaved], created_at: str) -> Manifest:
+def make_manifest(
+    *,
+    run_id: str,
+    step: int,
+    seed: int,
+    layers: Iterable[LayerSaved],
+    created_at: str,
+    origin: Origin | None = None,
+) -> Manifest:
     """``layers``: all of them, each once, in any order."""
     ordered = tuple(sorted(layers, key=lambda saved: saved.layer))
     return Manifest(
@@ -70,6 +93,7 @@ def make_manifest(*, run_id: str, step: int, seed: int, layers: Iterable[LayerSa
         layers=ordered,
         weights_sha256=weights_digest(saved.parameters_sha256 for saved in ordered),
         created_at=created_at,
+        origin=origin,
     )
 
 
@@ -110,6 +134,26 @@ def _read(url: str, step: int, run_id: str | None) -> Manifest:
         raise CheckpointError(f"{what} is foreign: it belongs to run {manifest.run_id}, not to {run_id}")
     _check_files(manifest, url, what)
     return manifest
+
+
+def copy_checkpoint(source_url: str, step: int, source_run_id: str, url: str, run_id: str) -> None:
+    """Make the checkpoint one of another run's own, in its folder; what is there already stays. The source does too.
+
+    Every layer file is checked on the way. Raises CheckpointError.
+    """
+    if _readable(url, step, run_id):
+        return
+    found = read_manifest(source_url, step, source_run_id)
+    for saved in found.layers:
+        place = storage.join(source_url, step_folder(step), saved.file)
+        try:
+            data = storage.read(place)
+            if hashlib.sha256(data).hexdigest() != saved.file_sha256:
+                raise CheckpointError(f"{place} is corrupt: its SHA-256 is not the one in the manifest")
+            storage.write_durably(storage.join(url, step_folder(step), saved.file), [data])
+        except OSError as error:
+            raise CheckpointError(f"cannot copy {place} to {url}: {error}") from error
+    write_manifest(url, replace(found, run_id=run_id))
 
 
 def complete_steps(url: str, run_id: str | None = None) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ BambooError                    exit code 1: failed, with a message
 │   ├── QuotaError               the account may not have more
 │   ├── CredentialsError         who are you
 │   └── InstanceGoneError        the instance is unknown to the cloud
+├── SignalledError             Ctrl-C or another signal (exit code 128 + its number): what goes on, and what does not
 ├── LeftBehindError            ``down`` could not prove that nothing is left
 ├── RunFailedError             the run ended in failure
 ├── NotVerifiedError           something about a run is not as its ledger says
@@ -57,6 +58,12 @@ class CredentialsError(CloudError):
 
 class InstanceGoneError(CloudError):
     pass
+
+
+class SignalledError(BambooError):
+    def __init__(self, message: str, *, next_step: str = "", exit_code: int = 130) -> None:
+        super().__init__(message, next_step=next_step)
+        self.exit_code = exit_code
 
 
 class LeftBehindError(BambooError):

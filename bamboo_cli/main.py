@@ -23,8 +23,8 @@ from bamboo_cli.commands import (
     up,
     verify,
 )
-from bamboo_cli.errors import BambooError
-from bamboo_cli.training import DetachedError
+from bamboo_cli.errors import BambooError, SignalledError
+from bamboo_cli.signals import Terminated
 
 EXIT_BUG = 3
 
@@ -66,12 +66,12 @@ for _command in (init, demo, plan, drill, run, up, train, status, logs, events, 
 
 
 def main() -> None:
-    """The ``bamboo`` command. Exit codes: 0 done, 1 failed with a message, 2 wrong usage, 3 a bug, 130 Ctrl-C."""
+    """The ``bamboo`` command. Exit codes: 0 done, 1 failed with a message, 2 wrong usage, 3 a bug, 128 + n signal n."""
     try:
         app()
-    except DetachedError as detached:
-        print(f"\n{detached.message}. {detached.next_step}", file=sys.stderr)
-        sys.exit(detached.exit_code)
+    except SignalledError as signalled:
+        print(f"\n{signalled.message}. {signalled.next_step}".rstrip(), file=sys.stderr)
+        sys.exit(signalled.exit_code)
     except BambooError as error:
         print(f"error: {error.message}", file=sys.stderr)
         if error.next_step:
@@ -79,6 +79,8 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Terminated as terminated:
+        sys.exit(terminated.exit_code)
     except Exception:  # noqa: BLE001 - the last stop: everything else has been translated, so this is a bug
         traceback.print_exc()
         print("\nThis is a bug in Bamboo. Please report it with the text above.", file=sys.stderr)

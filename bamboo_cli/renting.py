@@ -1,12 +1,17 @@
 """From a job to nodes that are being rented: the price is agreed and the recipe tried, then the coordinator acts."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bamboo_cli import clusters, output, paths
 from bamboo_cli.config import JobConfig
-from bamboo_cli.errors import StateError
+from bamboo_cli.errors import SignalledError, StateError
 from bamboo_cli.preview import preview
 from bamboo_cli.recipe_check import check_recipe
+from bamboo_cli.signals import Terminated
+
+if TYPE_CHECKING:
+    from bamboo_cli.coordinator.status import ClusterStatus
 
 
 def rent(job: JobConfig, job_text: str, cluster: str | None, *, yes: bool, new: bool = False) -> Path:
@@ -15,6 +20,39 @@ def rent(job: JobConfig, job_text: str, cluster: str | None, *, yes: bool, new: 
     Raises StateError; UsageError (recipe, not confirmed) before anything is rented.
     """
     name = cluster or job.name
+    try:
+        is_up = _agree(job, name, yes=yes, new=new)
+    except (KeyboardInterrupt, Terminated) as signalled:
+        code = signalled.exit_code if isinstance(signalled, Terminated) else 130
+        raise SignalledError("interrupted; nothing was rented", exit_code=code) from None
+    cluster_dir = clusters.open_or_create(job, job_text, cluster)
+    try:
+        started = clusters.ensure_coordinator(cluster_dir)
+    except KeyboardInterrupt:
+        raise _may_be_rented(name) from None
+    if started and is_up:
+        output.note("the coordinator was not running; it was started again")
+    return cluster_dir
+
+
+def await_rented(path: Path) -> "ClusterStatus":
+    """``clusters.await_nodes``. Raises SignalledError after Ctrl-C (the nodes go on booting), StateError."""
+    try:
+        return clusters.await_nodes(path)
+    except KeyboardInterrupt:
+        raise _may_be_rented(path.parent.name) from None
+
+
+def _may_be_rented(name: str) -> SignalledError:
+    return SignalledError(
+        f"interrupted; the nodes of cluster {name} go on booting, and cost money",
+        next_step=f"Look with `bamboo status --cluster {name}`; "
+        f"give everything back with `bamboo down --cluster {name}`.",
+    )
+
+
+def _agree(job: JobConfig, name: str, *, yes: bool, new: bool) -> bool:
+    """Whether the cluster is up. One that is not is agreed on, and the job tried, before anything is rented."""
     is_up = _is_up(name, new=new)
     if not is_up:
         price = preview(job).spot_usd_per_hour
@@ -23,15 +61,7 @@ def rent(job: JobConfig, job_text: str, cluster: str | None, *, yes: bool, new: 
         )
         check_recipe(job)
         is_up = _is_up(name, new=new)  # another command may have been faster meanwhile
-    cluster_dir = clusters.open_or_create(job, job_text, cluster)
-    try:
-        started = clusters.ensure_coordinator(cluster_dir)
-    except KeyboardInterrupt:
-        output.note(f"Nodes may be rented already; `bamboo down --cluster {name}` gives everything back.")
-        raise
-    if started and is_up:
-        output.note("the coordinator was not running; it was started again")
-    return cluster_dir
+    return is_up
 
 
 def _is_up(name: str, *, new: bool) -> bool:

@@ -3,13 +3,15 @@
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from bamboo_cli import clusters, output
-from bamboo_cli.errors import BambooError, LeftBehindError, StateError
+from bamboo_cli.errors import BambooError, LeftBehindError, SignalledError, StateError
 from bamboo_cli.providers.base import InstanceState, Provider
 from bamboo_cli.providers.choose import provider_of_cloud
+from bamboo_cli.signals import Terminated
 
 SWEEP_DEADLINE_S = 120.0
 END_DEADLINE_S = 30.0
@@ -42,6 +44,30 @@ def stop_in_order(path: Path) -> None:
         output.note(
             f"the run did not stop in good order ({error.message}); the newest checkpoint is what is left of it"
         )
+
+
+def give_back(cluster_dir: Path, *, before: Callable[[], None] = lambda: None) -> Down:
+    """``bring_down``, after ``before``. A signal meanwhile is obeyed, but not in silence: raises SignalledError with
+    what is left and how to end it; LeftBehindError.
+    """
+    try:
+        before()
+        return bring_down(cluster_dir)
+    except (KeyboardInterrupt, Terminated) as signalled:
+        raise SignalledError(
+            f"interrupted while everything was being given back; {_left_now(cluster_dir)}",
+            next_step=f"End it with `bamboo down --cluster {cluster_dir.name}`.",
+            exit_code=signalled.exit_code if isinstance(signalled, Terminated) else 130,
+        ) from None
+
+
+def _left_now(cluster_dir: Path) -> str:
+    try:
+        identity = clusters.read_identity(cluster_dir)
+        left = provider_of_cloud(identity.cloud).left_behind(identity.cluster_id)
+    except BambooError as error:
+        return f"what is left is not known ({error.message})"
+    return "\n  ".join([f"{output.plural(len(left), 'thing')} still there, which may cost money", *left])
 
 
 def bring_down(cluster_dir: Path) -> Down:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bamboo_cli import clusters, output
-from bamboo_cli.errors import BambooError, RunFailedError, StateError
+from bamboo_cli.errors import RunFailedError, SignalledError, StateError
 
 if TYPE_CHECKING:
     from bamboo_cli.config import JobConfig
@@ -19,10 +19,8 @@ LATEST = "latest"
 """In place of a run id: the newest run of the cluster's name that has a complete checkpoint."""
 
 
-class DetachedError(BambooError):
+class DetachedError(SignalledError):
     """Ctrl-C while looking on: nothing was stopped, and the message says how to come back."""
-
-    exit_code = 130
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,9 +36,11 @@ def command(
 
     from bamboo_cli import clusters, output, paths, training
     from bamboo_cli.coordinator.store import state_path
+    from bamboo_cli.errors import SignalledError
     from bamboo_cli.job_file import load_job, read_text
     from bamboo_cli.renting import rent
-    from bamboo_cli.teardown import bring_down
+    from bamboo_cli.signals import Terminated, terminable
+    from bamboo_cli.teardown import bring_down, give_back
     from bamboo_cli.views import summary as view
 
     os.environ["BAMBOO_HOME"] = str((folder or paths.home() / "demo").absolute())
@@ -48,12 +50,22 @@ def command(
         output.confirm("A demo is still up from before. End it?", yes=yes)
         bring_down(cluster_dir)
     output.line(INTRO)
-    path = state_path(rent(job, read_text(bamboo_templates.DEMO_JOB), None, yes=True, new=True))
-    try:
-        run_id = training.start_run(path, job, read_text(bamboo_templates.DEMO_JOB))
-        training.look_on(path, run_id, step_lines=STEP_LINES, plain=True)
-    finally:
-        down = bring_down(cluster_dir)
+    text = read_text(bamboo_templates.DEMO_JOB)
+    with terminable():
+        path = state_path(rent(job, text, None, yes=True, new=True))
+        try:
+            run_id = training.start_run(path, job, text)
+            training.look_on(path, run_id, step_lines=STEP_LINES, plain=True)
+        except (KeyboardInterrupt, training.DetachedError, Terminated) as signalled:
+            down = give_back(cluster_dir)
+            raise SignalledError(
+                f"interrupted; nothing is left running ({down.detail})",
+                exit_code=getattr(signalled, "exit_code", 130),
+            ) from None
+        except BaseException:
+            give_back(cluster_dir)
+            raise
+        down = give_back(cluster_dir)
     found = training.summary_of(path, run_id)
     output.line("")
     output.result(view.summary(found))

@@ -28,15 +28,13 @@ def command(
     from bamboo_cli.bills import read_bill
     from bamboo_cli.coordinator.reader import read_status
     from bamboo_cli.errors import StateError
-    from bamboo_cli.teardown import bring_down, stop_in_order
+    from bamboo_cli.teardown import give_back, stop_in_order
     from bamboo_cli.views.bill import total_line
     from bamboo_cli.views.cluster import end_lines
 
     path = clusters.state_file(cluster)
     output.confirm(f"End the run and give back all nodes of cluster {path.parent.name}?", yes=yes)
-    if not now:
-        stop_in_order(path)
-    down = bring_down(path.parent)
+    down = give_back(path.parent, before=(lambda: None) if now else (lambda: stop_in_order(path)))
     if json:
         output.json_result(down)
         return

@@ -19,14 +19,14 @@ def command(
     Example:
       bamboo up job.yaml --yes
     """
-    from bamboo_cli import clusters, output
+    from bamboo_cli import output
     from bamboo_cli.coordinator.store import state_path
     from bamboo_cli.job_file import load_job, read_text
-    from bamboo_cli.renting import rent
+    from bamboo_cli.renting import await_rented, rent
 
     loaded = load_job(job, settings or ())
     cluster_dir = rent(loaded, read_text(job), cluster, yes=yes)
-    status = clusters.await_nodes(state_path(cluster_dir))
+    status = await_rented(state_path(cluster_dir))
     if json:
         output.json_result(status)
         return

@@ -9,6 +9,7 @@ from bamboo_cli.errors import SignalledError, StateError
 from bamboo_cli.preview import preview
 from bamboo_cli.recipe_check import check_recipe
 from bamboo_cli.signals import Terminated
+from bamboo_cli.storage_check import check_storage
 
 if TYPE_CHECKING:
     from bamboo_cli.coordinator.status import ClusterStatus
@@ -59,6 +60,7 @@ def _agree(job: JobConfig, name: str, *, yes: bool, new: bool) -> bool:
         output.confirm(
             f"Rent {output.plural(job.num_nodes, 'node')} on {job.cloud} for {output.usd(price)} an hour?", yes=yes
         )
+        check_storage(job)
         check_recipe(job)
         is_up = _is_up(name, new=new)  # another command may have been faster meanwhile
     return is_up

@@ -18,9 +18,11 @@ def command(job: options.Job, settings: options.Settings = None, json: options.J
     from bamboo_cli.job_file import load_job
     from bamboo_cli.preview import preview
     from bamboo_cli.recipe_check import check_recipe, missing_packages
+    from bamboo_cli.storage_check import check_storage
     from bamboo_cli.views import plan as view
 
     loaded = load_job(job, settings or ())
+    check_storage(loaded, from_afar=False)
     missing = missing_packages()
     if missing:
         output.note(f"the recipe was not tried: {', '.join(missing)} is not installed")

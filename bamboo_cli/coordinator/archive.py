@@ -12,6 +12,7 @@ from bamboo_cli.coordinator.events import (
     CheckpointMarked,
     CompleteCheckpoints,
     ListCheckpoints,
+    ListingFailed,
     MarkCheckpoint,
     MarkFailed,
     PruneCheckpoints,
@@ -50,8 +51,8 @@ async def mark(wanted: MarkCheckpoint, spec: RunSpec, clock: Callable[[], float]
     return CheckpointMarked(run_id=wanted.run_id, step=wanted.step)
 
 
-async def find(wanted: ListCheckpoints) -> CompleteCheckpoints:
-    """Goes on trying: "cannot look" must not be taken for "there is none".
+async def find(wanted: ListCheckpoints, failed: Callable[[ListingFailed], None]) -> CompleteCheckpoints:
+    """Goes on trying: "cannot look" must not be taken for "there is none". ``failed`` hears of each try that did.
 
     What the run goes on from is copied first. That is tried once, and a failure is told.
     """
@@ -60,13 +61,13 @@ async def find(wanted: ListCheckpoints) -> CompleteCheckpoints:
         copying = (found.url, found.step, found.run_id, wanted.url, wanted.run_id)
         try:
             await asyncio.to_thread(manifest.copy_checkpoint, *copying)
-        except manifest.CheckpointError as error:
+        except (manifest.CheckpointError, OSError) as error:
             not_copied = str(error)
     while True:
         try:
             steps = await asyncio.to_thread(manifest.complete_steps, wanted.url, wanted.run_id)
         except OSError as error:
-            log.warning("cannot list the checkpoints in %s: %s", wanted.url, error)
+            failed(ListingFailed(run_id=wanted.run_id, detail=f"{wanted.url}: {error}"))
             await asyncio.sleep(RETRY_S)
         else:
             return CompleteCheckpoints(run_id=wanted.run_id, steps=tuple(sorted(steps)), not_copied=not_copied)

@@ -49,8 +49,17 @@ def listed(board: Board, run_id: str, steps: tuple[int, ...]) -> bool:
     run, known = board.active_run, board.checkpoints
     if run is None or known is None or known.run_id != run_id or known.listed:
         return False
-    board.checkpoints = replace(known, listed=True, complete=tuple(sorted(steps)))
+    board.checkpoints = replace(known, listed=True, trouble="", complete=tuple(sorted(steps)))
     return run.spec.begins_at_step > 0 and not steps
+
+
+def not_listed(board: Board, run_id: str, detail: str) -> None:
+    """Told once. Without knowing them the run does not begin: there may be one to go on from."""
+    known = board.checkpoints
+    if board.active_run is None or known is None or known.run_id != run_id or known.listed or known.trouble:
+        return
+    board.checkpoints = replace(known, trouble=f"cannot list the checkpoints in {detail}")
+    board.tell(StoryKind.CHECKPOINT, f"cannot list the checkpoints in {detail}; trying again until it can be done")
 
 
 def newest(board: Board) -> int | None:

@@ -240,6 +240,8 @@ class Progress:
 class Checkpoints:
     run_id: str
     listed: bool = False
+    trouble: str = ""
+    """Why they could not be listed."""
     complete: tuple[int, ...] = ()
     """Steps, oldest first."""
     unreadable: tuple[int, ...] = ()

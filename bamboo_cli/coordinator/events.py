@@ -132,6 +132,14 @@ class CompleteCheckpoints:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListingFailed:
+    """``ListCheckpoints`` could not be done and is tried again."""
+
+    run_id: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointMarked:
     run_id: str
     step: int
@@ -195,6 +203,7 @@ Event = (
     | CreateSucceeded
     | CreateFailed
     | CompleteCheckpoints
+    | ListingFailed
     | CheckpointMarked
     | MarkFailed
     | RequestMade

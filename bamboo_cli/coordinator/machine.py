@@ -59,6 +59,7 @@ from bamboo_cli.coordinator.events import (
     InstanceEnded,
     InstanceSeen,
     Instruction,
+    ListingFailed,
     MarkFailed,
     RequestMade,
     Started,
@@ -122,6 +123,8 @@ class Machine:
             case CompleteCheckpoints():
                 if checkpoints.listed(board, event.run_id, event.steps):
                     endings.fail(board, RunReason.CHECKPOINT_UNREADABLE, event.not_copied)
+            case ListingFailed():
+                checkpoints.not_listed(board, event.run_id, event.detail)
             case CheckpointMarked():
                 checkpoints.marked(board, event.run_id, event.step)
             case MarkFailed():

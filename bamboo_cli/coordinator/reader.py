@@ -193,7 +193,8 @@ def _number(stored: float | None) -> float:
 
 def _run(connection: Connection, known: Known, run: Run) -> RunStatus:
     progress = known.progress.get(run.run_id, Progress(run_id=run.run_id))
-    complete = known.checkpoints.get(run.run_id, Checkpoints(run_id=run.run_id)).complete
+    checkpoints = known.checkpoints.get(run.run_id, Checkpoints(run_id=run.run_id))
+    complete = checkpoints.complete
     training = run.training or run.spec.training
     table = schema.steps
     shown = select(table.c.step_s, table.c.num_samples, table.c.learning_rate)
@@ -226,6 +227,7 @@ def _run(connection: Connection, known: Known, run: Run) -> RunStatus:
         weights_sha256=run.weights_sha256 or None,
         reason=": ".join(part for part in (run.reason, run.detail) if part),
         checkpoint_steps=complete,
+        checkpoint_trouble=checkpoints.trouble,
         recipe_sha256=run.spec.recipe_sha256 or None,
         begins_at_step=run.spec.begins_at_step,
     )

@@ -275,7 +275,7 @@ class Service:
         self._hear(await archive.mark(wanted, spec, self._clock))
 
     async def _find(self, wanted: ListCheckpoints) -> None:
-        self._hear(await archive.find(wanted))
+        self._hear(await archive.find(wanted, self._hear))
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         """Beside everything else. What it raises is a bug, or an unusable state file, and ends the service."""

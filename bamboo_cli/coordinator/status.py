@@ -70,6 +70,8 @@ class RunStatus:
     reason: str
     checkpoint_steps: tuple[int, ...] = ()
     """Complete checkpoints, oldest first."""
+    checkpoint_trouble: str = ""
+    """Why the run cannot begin: its checkpoints cannot be listed."""
     recipe_sha256: str | None = None
     """Of the recipe's file when the run was asked for; None: told to a Bamboo that did not keep it."""
     begins_at_step: int = 0

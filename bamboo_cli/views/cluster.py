@@ -93,9 +93,11 @@ def end_lines(run: "RunStatus") -> list[str]:
 
 
 def waiting_lines(cluster: "ClusterStatus") -> list[str]:
-    """What a run that waits for nodes waits for; none for any other."""
+    """What a run that has to wait waits for; none for any other."""
     if cluster.run is None or cluster.run.state not in ("starting", "waiting"):
         return []
+    if cluster.run.checkpoint_trouble:
+        return [f"waits for its checkpoints: {cluster.run.checkpoint_trouble}"]
     there = sum(node.state in ("joined", "standby", "active") for node in cluster.nodes)
     asked = [node for node in cluster.nodes if node.state in ("intended", "booting")]
     reasons = ", ".join(sorted({node.reason for node in asked if node.reason}))

@@ -170,3 +170,34 @@ def test_down_lets_a_run_save_its_last_step_first(bamboo: Bamboo, tmp_path: Path
     assert f"the checkpoint of step {last} is complete" in bamboo.story()
     assert [marker.parent.name for marker in url.rglob(MANIFEST_FILE)] == [step_folder(last)]
     assert bamboo.left() == []
+
+
+@pytest.mark.parametrize(
+    ("url", "exit_code", "told"),
+    [
+        ("no-such-store://bucket/runs", 2, "no-such-store"),
+        ("/etc/hostname/runs", 2, "Not a directory"),
+        ("/proc/nope", 2, "/proc/nope"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_a_place_for_checkpoints_that_cannot_be_used_is_told_before_anything_is_rented(
+    bamboo: Bamboo, verb: str, url: str, exit_code: int, told: str
+) -> None:
+    done = bamboo.call(verb, bamboo.job(checkpoint={"url": url}), *(["--yes"] if verb == "run" else []))
+
+    assert done.exit_code == exit_code, done.stderr
+    assert told in done.stderr
+    assert "nothing was rented" in done.stderr
+    assert not bamboo.home.exists()
+
+
+def test_a_store_whose_package_is_missing_says_what_to_install(bamboo: Bamboo) -> None:
+    bamboo.python = environment_without("s3fs", bamboo.folder / "environment")
+
+    done = bamboo.call("run", bamboo.job(checkpoint={"url": "s3://bucket/runs"}), "--yes")
+
+    assert done.exit_code == 1
+    assert "needs s3fs, which is not installed; nothing was rented" in done.stderr
+    assert "pip install s3fs" in done.stderr
+    assert not bamboo.home.exists()

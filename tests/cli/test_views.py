@@ -68,6 +68,14 @@ def test_a_run_that_waits_says_for_how_many_nodes_and_what_is_done_about_it() ->
     assert not cluster_view.waiting_lines(example.cluster(nodes=nodes, of=example.run()))
 
 
+def test_a_run_that_cannot_list_its_checkpoints_waits_for_them_and_not_for_nodes() -> None:
+    run = replace(example.run(state="starting"), checkpoint_trouble="cannot list the checkpoints in s3://x: no bucket")
+
+    waiting = cluster_view.waiting_lines(example.cluster(of=run))
+
+    assert waiting == ["waits for its checkpoints: cannot list the checkpoints in s3://x: no bucket"]
+
+
 def test_a_failed_run_names_its_newest_checkpoint_once_as_it_is_now() -> None:
     """Not as it was when the run failed: a marker may have been on its way."""
     failed = replace(example.run(state="failed", ended_at=example.NOW), reason="recipe: n3/1: no such thing")

@@ -4,14 +4,32 @@ On a local disk a file is written beside its place, fsynced and renamed, so a fu
 (or none). Object stores show an object only when its upload is complete, so there the plain upload is enough.
 """
 
+import importlib.util
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from fsspec.core import url_to_fs
+from fsspec.core import split_protocol, url_to_fs
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.registry import known_implementations
+
+
+class StorageError(OSError):
+    """What an object store raised, or that its package is missing."""
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Each store has errors of its own; beyond this file there is only OSError."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        raise StorageError(f"{type(error).__name__}: {error}") from error
 
 
 class Buffer(Protocol):
@@ -20,10 +38,44 @@ class Buffer(Protocol):
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 
+def missing_package(url: str) -> str | None:
+    """That has to be installed before the store of ``url`` can be used at all."""
+    entry = known_implementations.get(split_protocol(url)[0] or "file")
+    package = entry["class"].partition(".")[0] if entry is not None else "fsspec"
+    return None if importlib.util.find_spec(package) is not None else package
+
+
+@_translated()
+def is_local(url: str) -> bool:
+    """On this machine's own disk. Raises OSError when there is no such kind of store."""
+    return isinstance(url_to_fs(url)[0], LocalFileSystem)
+
+
+def try_out(url: str) -> None:
+    """Write, read and remove a small file below ``url``; no trace is left. Raises OSError when that cannot be done."""
+    made = _missing_folders(Path(url_to_fs(url)[1])) if is_local(url) else []
+    file, data = join(url, f".bamboo-{secrets.token_hex(8)}"), b"can this be read again?"
+    try:
+        write_durably(file, [data])
+        if read(file) != data:
+            raise StorageError("a file that was written could not be read again")
+        remove(file)
+    finally:
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def _missing_folders(folder: Path) -> list[Path]:
+    """Innermost first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
 def join(url: str, *names: str) -> str:
     return "/".join([url.rstrip("/"), *names])
 
 
+@_translated()
 def write_durably(url: str, pieces: Iterable[Buffer]) -> None:
     """Make the file appear with all its ``pieces``, durable when this returns. Raises OSError; then nothing appears."""
     filesystem, path = url_to_fs(url)
@@ -58,6 +110,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+@_translated()
 def read(url: str) -> bytearray:
     """The whole file. Raises OSError (FileNotFoundError where there is none)."""
     filesystem, path = url_to_fs(url)
@@ -70,6 +123,7 @@ def read(url: str) -> bytearray:
     return data
 
 
+@_translated()
 def size(url: str) -> int | None:
     """In bytes; None where there is no file."""
     filesystem, path = url_to_fs(url)
@@ -81,6 +135,7 @@ def size(url: str) -> int | None:
     return int(found["size"]) if found["type"] == "file" else None
 
 
+@_translated()
 def folders(url: str) -> tuple[str, ...]:
     """Names of the folders right below ``url``, sorted; none where ``url`` does not exist."""
     filesystem, path = url_to_fs(url)
@@ -92,6 +147,7 @@ def folders(url: str) -> tuple[str, ...]:
     return tuple(sorted(e["name"].rstrip("/").rsplit("/", 1)[-1] for e in entries if e["type"] == "directory"))
 
 
+@_translated()
 def remove(url: str) -> None:
     """A file, or a folder with all that is in it. Removing what is gone is not an error."""
     filesystem, path = url_to_fs(url)

@@ -15,6 +15,11 @@ MAX_NUMBER = 10**9
 """Of anything that is counted: far beyond use, and well within what the state file can hold."""
 MAX_SEED = 2**63 - 1
 NODE_PATTERN = r"^n[1-9][0-9]*$"
+ZONE_PATTERN = r"^[a-z0-9][a-z0-9-]*$"
+PATTERN_WORDS = {
+    NODE_PATTERN: "the letter n and a number, such as n3",
+    ZONE_PATTERN: "small letters, digits and dashes, with no dash first",
+}
 ACTION_PATTERN = re.compile(r"^(?P<stage>\d+)(?P<kind>F|B|FRC)(?P<microbatch>\d+)$")
 PLACES = ("REDUCE", "COMMIT", "OPTIMIZER", "CHECKPOINT", "TAKEOVER")
 
@@ -40,7 +45,7 @@ class CheckpointConfig(_Section):
 class ZoneConfig(_Section):
     """One zone of the local cloud."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", description="Name of the zone.")
+    name: str = Field(pattern=ZONE_PATTERN, description="Name of the zone.")
     spot_usd_per_hour: float = Field(
         0.30, ge=0, le=MAX_NUMBER, description="What a spot instance costs there, in USD per hour."
     )
@@ -93,6 +98,7 @@ class LocalCloudConfig(_Section):
     )
     replace: bool = Field(
         True,
+        strict=True,
         description="Whether a node that was taken is replaced by a new one. If not, a run ends as failed "
         "once too few nodes are left.",
     )
@@ -120,7 +126,9 @@ class DrillConfig(_Section):
         description="With `action`: the machine vanishes (`kill`), the worker or the whole node hangs (`freeze`, "
         "`freeze_node`), or its links to its peers stay down (`cut`).",
     )
-    notice: bool = Field(True, description="Without `action`: whether the cloud gives notice (`local.notice_s`).")
+    notice: bool = Field(
+        True, strict=True, description="Without `action`: whether the cloud gives notice (`local.notice_s`)."
+    )
 
     @model_validator(mode="after")
     def _one_victim_one_kind(self) -> Self:

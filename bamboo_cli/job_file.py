@@ -107,6 +107,12 @@ def read_text(path: Path) -> str:
         raise JobFileError(
             f"{path}: there is no such file", next_step="`bamboo init` writes a job file to start from."
         ) from None
+    except IsADirectoryError:
+        inside = path / "job.yaml"
+        raise JobFileError(
+            f"{path} is a folder, not a job file",
+            next_step=f"Give the file in it: {inside}" if inside.exists() else "Give the path of a job file.",
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise JobFileError(f"{path}: cannot be read: {error}") from error
 
@@ -122,7 +128,11 @@ def _compose(path: Path) -> yaml.Node | None:
     except RecursionError:
         raise JobFileError(f"{path}: is nested too deeply") from None
     if root is not None and not isinstance(root, yaml.MappingNode):
-        raise JobFileError(f"{path}:{root.start_mark.line + 1}: a job file is a list of `key: value` lines")
+        what = "a list (lines that begin with a dash)" if isinstance(root, yaml.SequenceNode) else "a single value"
+        raise JobFileError(
+            f"{path}:{root.start_mark.line + 1}: this is {what}, but a job file consists of `key: value` lines",
+            next_step="The first of them may be `name: my-job`; `bamboo init` writes a job file to start from.",
+        )
     try:
         _refuse_doubles(path, root)
     except RecursionError:  # an alias inside what it stands for has no end

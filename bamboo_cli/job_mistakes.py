@@ -7,7 +7,8 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from bamboo_cli.config import JobConfig
+from bamboo_cli.config import PATTERN_WORDS, JobConfig
+from bamboo_cli.paths import NAME_PATTERN, NAME_WORDS, name_like
 
 Key = tuple[str | int, ...]
 
@@ -71,11 +72,19 @@ def _explain(error: Any) -> str:
     if kind == "value_error":
         return str(error["msg"]).removeprefix("Value error, ")
     if kind == "string_pattern_mismatch":
-        return f"{value!r} cannot be used as a name here (it has to match {error['ctx']['pattern']})"
+        return _no_name(str(value), error["ctx"]["pattern"])
+    if kind in ("bool_type", "bool_parsing"):
+        return f"should be true or false, but is {value!r}"
     if kind in ("int_parsing", "int_type", "int_from_float"):
         return f"should be a whole number, but is {value!r}"
     text = str(error["msg"]).removeprefix("Input should be ")
     return f"should be {text}, but is {value!r}"
+
+
+def _no_name(value: str, pattern: str) -> str:
+    if pattern == NAME_PATTERN:
+        return f"{value!r} cannot be a name: use {NAME_WORDS}; for example `{name_like(value)}`"
+    return f"{value!r} cannot be used here: use {PATTERN_WORDS[pattern]}"
 
 
 def _unknown_key(key: Key) -> str:

@@ -22,18 +22,22 @@ QUIET_REMINDER_S = 10.0
 """Without a terminal, a long wait says so again this often."""
 
 
-def console(*, stderr: bool = False) -> "Console":
+PIPED_WIDTH = 200
+UNBOUNDED_WIDTH = 1_000_000
+
+
+def console(*, stderr: bool = False, piped_width: int = PIPED_WIDTH) -> "Console":
     """Colour only on a terminal. Without one, lines are never wrapped: whatever reads them can do that better."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else 200
+    width = None if stream.isatty() else piped_width
     return Console(file=stream, width=width, highlight=False, emoji=False, soft_wrap=not stream.isatty())
 
 
-def result(renderable: "RenderableType") -> None:
-    """A table or text that was asked for."""
-    target = console()
+def result(renderable: "RenderableType", *, one_line_a_row: bool = False) -> None:
+    """A table or text that was asked for. ``one_line_a_row``: however long, where standard output is no terminal."""
+    target = console(piped_width=UNBOUNDED_WIDTH if one_line_a_row else PIPED_WIDTH)
     if target.is_terminal:
         target.print(renderable)
         return
@@ -147,6 +151,11 @@ def usd(amount: float) -> str:
     if amount == 0 or abs(amount) >= 1:
         return f"${amount:,.2f}"
     return f"${amount:.{max(4, 1 - math.floor(math.log10(abs(amount))))}f}"
+
+
+def loss(amount: float) -> str:
+    """Four decimals, or four digits where it has run away: ``2.3456``, ``1.234e+30``, ``nan``."""
+    return f"{amount:.4f}" if abs(amount) < 1e6 else f"{amount:.4g}"
 
 
 MINUTES_A_DAY = 24 * 60

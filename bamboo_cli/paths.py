@@ -12,6 +12,16 @@ NAME_PATTERN = r"^[a-z][a-z0-9-]{0,39}$"
 """Of jobs and clusters: a name is a folder's, and part of what instances are marked with."""
 
 
+NAME_WORDS = "at most 40 small letters, digits and dashes, with a letter first"
+DEFAULT_NAME = "my-job"
+
+
+def name_like(text: str) -> str:
+    """The nearest that can be a name, such as ``my-job`` for ``My Job``."""
+    dashed = re.sub(r"[^a-z0-9]+", "-", text.lower()).lstrip("-0123456789")
+    return dashed[:40].strip("-") or DEFAULT_NAME
+
+
 def home() -> Path:
     """``$BAMBOO_HOME``, or the platform's user state folder. Absolute; not created here."""
     chosen = os.environ.get("BAMBOO_HOME")
@@ -28,9 +38,7 @@ def cluster_dir(name: str) -> Path:
     Raises UsageError on what cannot be a name.
     """
     if not re.fullmatch(NAME_PATTERN, name):
-        raise UsageError(
-            f"{name!r} cannot be the name of a cluster", next_step="Use at most 40 small letters, digits and dashes."
-        )
+        raise UsageError(f"{name!r} cannot be the name of a cluster", next_step=f"Use {NAME_WORDS}.")
     return clusters_dir() / name
 
 

@@ -51,19 +51,23 @@ def command(
         bring_down(cluster_dir)
     output.line(INTRO)
     text = read_text(bamboo_templates.DEMO_JOB)
+    path = state_path(cluster_dir)
     with terminable():
-        path = state_path(rent(job, text, None, yes=True, new=True))
         try:
+            rent(job, text, None, yes=True, new=True)
             run_id = training.start_run(path, job, text)
             training.look_on(path, run_id, step_lines=STEP_LINES, plain=True)
-        except (KeyboardInterrupt, training.DetachedError, Terminated) as signalled:
+        except (KeyboardInterrupt, SignalledError, Terminated) as signalled:
+            if not clusters.is_up(cluster_dir):
+                raise
             down = give_back(cluster_dir)
             raise SignalledError(
                 f"interrupted; nothing is left running ({down.detail})",
                 exit_code=getattr(signalled, "exit_code", 130),
             ) from None
         except BaseException:
-            give_back(cluster_dir)
+            if clusters.is_up(cluster_dir):
+                give_back(cluster_dir)
             raise
         down = give_back(cluster_dir)
     found = training.summary_of(path, run_id)

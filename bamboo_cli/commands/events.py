@@ -34,7 +34,7 @@ def command(
         if json:
             output.json_result(found)
         else:
-            output.result(view.events(found))
+            output.result(view.events(found), one_line_a_row=True)
         return
     from bamboo_cli.watching import follow_events
 

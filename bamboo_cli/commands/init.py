@@ -12,7 +12,7 @@ def command(
         bool, typer.Option("--minimal", help="Only a job file of four lines, for the gpt2 recipe.")
     ] = False,
 ) -> None:
-    """Write a commented job file and a recipe to start from.
+    """Write a commented job file and a recipe to start from. The job is named after the folder.
 
     \b
     Example:
@@ -20,12 +20,11 @@ def command(
       bamboo plan my-job/job.yaml
       bamboo run my-job/job.yaml
     """
-    import shutil
-
     import bamboo_templates
 
     from bamboo_cli import output
     from bamboo_cli.errors import BambooError, UsageError
+    from bamboo_cli.paths import name_like
 
     sources = {"job.yaml": bamboo_templates.MINIMAL_JOB if minimal else bamboo_templates.JOB}
     if not minimal:
@@ -36,13 +35,27 @@ def command(
             f"{' and '.join(map(str, there))} {'is' if len(there) == 1 else 'are'} already there; nothing was written",
             next_step="Name another folder.",
         )
+    name_of_job = name_like(folder.resolve().name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, source in sources.items():
-            shutil.copyfile(source, folder / name)
+            text = source.read_text(encoding="utf-8")
+            (folder / name).write_text(_named(text, name_of_job), encoding="utf-8")
             output.line(f"wrote {folder / name}")
     except OSError as error:
         raise BambooError(f"cannot write to {folder}: {error}") from error
     output.note(
         f"Look at the plan with `bamboo plan {folder / 'job.yaml'}`; train with `bamboo run {folder / 'job.yaml'}`."
+    )
+
+
+def _named(text: str, name: str) -> str:
+    """A comment behind the name stays where it is."""
+    import re
+
+    return re.sub(
+        r"^name: my-job( *)",
+        lambda found: f"name: {name}{' ' if found[1] else ''}".ljust(len(found[0])),
+        text,
+        flags=re.M,
     )

@@ -109,7 +109,8 @@ def create_failed(board: Board, event: CreateFailed) -> None:
     elif event.fault in (CreateFault.QUOTA, CreateFault.CREDENTIALS):
         delay = NO_HURRY_S
     board.put(replace(node, asked=False, reason=_REASONS[event.fault], retry_at=board.now + delay))
-    text = f"{node.zone} gave no node for {node.node_id}: {event.detail}; next try in {delay:.0f} s"
+    when = f"in {delay:.0f} s" if delay else "at once"
+    text = f"{node.zone} gave no node for {node.node_id}: {event.detail}; next try {when}"
     board.tell(StoryKind.CAPACITY, text, node_id=node.node_id, delay_s=delay)
 
 

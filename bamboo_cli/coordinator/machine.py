@@ -202,9 +202,10 @@ class Machine:
             case PeerRestored():
                 losses.peer_restored(board, worker_id, message.peer)
             case TookOver():
+                num = message.forwards_at_hand
                 text = (
                     f"{worker_id} hosts stage {message.stage_index} of pipeline {message.pipeline_index} too, in step "
-                    f"{message.step}; {message.forwards_at_hand} forwards were at hand"
+                    f"{message.step}; {num} {'forward was' if num == 1 else 'forwards were'} at hand"
                 )
                 board.tell(StoryKind.FAILOVER, text, node_id=node.node_id, step=message.step)
             case Recorded():

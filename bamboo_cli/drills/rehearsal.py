@@ -21,7 +21,7 @@ from bamboo_cli.drills.facts import Record, facts_of_losses, loss_gap, num_bad_c
 from bamboo_cli.drills.losses import How, Loss, choose_losses, gap_of, steps_for
 from bamboo_cli.drills.promise import promise_of
 from bamboo_cli.drills.verdict import Facts, Outcome, Verdict, judge
-from bamboo_cli.errors import BambooError
+from bamboo_cli.errors import BambooError, SignalledError
 from bamboo_cli.renting import rent
 from bamboo_cli.teardown import bring_down
 
@@ -117,7 +117,7 @@ def perform(job: JobConfig, hows: Sequence[How], *, num_steps: int | None, seed:
             disturbing = rehearsal_of(job, num_steps=wanted, num_losses=len(hows), losses=losses)
             disturbed = _run(path, disturbing, f"disturbed by {', '.join(hows)}")
             struck_at = _struck_at(losses, disturbed, read_events(path, run=disturbed.run_id))
-    except (KeyboardInterrupt, training.DetachedError):
+    except (KeyboardInterrupt, SignalledError):
         raise InterruptedDrillError("the drill was interrupted", next_step="Everything was given back.") from None
     facts = _facts(path, job, losses, struck_at, undisturbed, disturbed, usual_s)
     shutil.rmtree(cluster_dir / "checkpoints", ignore_errors=True)

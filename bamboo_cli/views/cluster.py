@@ -73,7 +73,8 @@ def run_lines(run: "RunStatus") -> list[str]:
     """The run in two or three lines."""
     first = [f"run {run.run_id}: {run.state}", f"{run.committed_steps} of {run.num_steps} steps"]
     if run.loss is not None:
-        first.append(f"loss {run.loss:.4f} (first {run.first_loss:.4f})" if run.first_loss else f"loss {run.loss:.4f}")
+        first_loss = f" (first {output.loss(run.first_loss)})" if run.first_loss else ""
+        first.append(f"loss {output.loss(run.loss)}{first_loss}")
     if run.samples_per_s is not None and run.ended_at is None:
         first.append(f"{run.samples_per_s:.1f} samples/s")
     lines = [" · ".join(first), " · ".join([*counts(run), f"paused {output.seconds(run.pause_s)} in all"])]
@@ -124,7 +125,7 @@ def step_line(row: "StepRow", num_steps: int) -> str:
     """``step 41  loss 2.3456  lr 1.00e-03  0.21 s  76.2 samples/s``; steps count from 0 and are padded to line up."""
     rate = f"  {row.num_samples / row.step_s:.1f} samples/s" if row.step_s > 0 else ""
     number = str(row.step).rjust(len(str(num_steps - 1)))
-    return f"step {number}  loss {row.loss:.4f}  lr {row.learning_rate:.2e}  {row.step_s:.2f} s{rate}"
+    return f"step {number}  loss {output.loss(row.loss)}  lr {row.learning_rate:.2e}  {row.step_s:.2f} s{rate}"
 
 
 def _headline(cluster: "ClusterStatus", now: float) -> list[str]:

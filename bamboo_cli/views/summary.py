@@ -20,7 +20,7 @@ def _lines(run: RunSummary) -> list[tuple[str, str]]:
     lines = [("run", f"{run.run_id}: {run.state}")]  # why it did not end well is told as an error
     lines.append(("steps", f"{run.steps}, {run.samples} samples in {output.seconds(run.wall_s)}"))
     if run.first_loss is not None and run.final_loss is not None:
-        lines.append(("loss", f"{run.first_loss:.4f} at first, {run.final_loss:.4f} at last"))
+        lines.append(("loss", f"{output.loss(run.first_loss)} at first, {output.loss(run.final_loss)} at last"))
     lines.append(
         (
             "survived",

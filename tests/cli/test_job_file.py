@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from bamboo_trainer.plan import Mode
 
-from bamboo_cli import jobs
-from bamboo_cli.config import JobConfig
+from bamboo_cli import jobs, reference
+from bamboo_cli.config import PATTERN_WORDS, JobConfig
 from bamboo_cli.errors import JobFileError, UsageError
 from bamboo_cli.job_file import load_job
 from bamboo_cli.jobs import run_spec
-from bamboo_cli.paths import cluster_dir
+from bamboo_cli.paths import NAME_PATTERN, cluster_dir, name_like
 
 MINIMAL = "name: tiny\nsteps: 10\nglobal_batch_size: 8\nmicrobatch_size: 2\n"
 
@@ -103,6 +103,12 @@ def test_a_replay_that_is_faster_than_life_makes_the_fleet_as_much_less_patient(
             "or should be 'auto', but is 'often'",
         ),
         ("steps: 5", "job.yaml:5: steps: already said on line 2"),
+        ("local:\n  replace: yes", "job.yaml:6: local.replace: should be true or false, but is 'yes'"),
+        (
+            "local:\n  zones:\n    - {name: A}",
+            "job.yaml:7: local.zones[0].name: 'A' cannot be used here: "
+            "use small letters, digits and dashes, with no dash first",
+        ),
         (
             "nodes: 1",
             "job.yaml:5: nodes: 1 nodes cannot host 1 pipelines of 2 stages; take 2 or more, or leave the key out",
@@ -205,7 +211,8 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     told = refusal(tmp_path, "name: Tiny\nsteps: 0\nglobal_batch_size: 8\n")
 
     assert told == [
-        "job.yaml:1: name: 'Tiny' cannot be used as a name here (it has to match ^[a-z][a-z0-9-]{0,39}$)",
+        "job.yaml:1: name: 'Tiny' cannot be a name: use at most 40 small letters, digits and dashes, "
+        "with a letter first; for example `tiny`",
         "job.yaml:2: steps: should be greater than or equal to 1, but is 0",
         "job.yaml: microbatch_size: is missing; every job needs it",
     ]
@@ -229,12 +236,44 @@ def test_a_setting_without_a_value_is_refused(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("a: [1\n", "this is not YAML"),
-        ("- 1\n", "a job file is a list of `key: value` lines"),
+        ("- 1\n", "this is a list (lines that begin with a dash), but a job file consists of `key: value` lines"),
+        ("train\n", "this is a single value, but a job file consists of `key: value` lines"),
         ("", "name: is missing; every job needs it"),
     ],
 )
 def test_what_is_no_job_file_is_refused(tmp_path: Path, text: str, told: str) -> None:
     assert told in refusal(tmp_path, text)[0]
+
+
+def test_a_folder_is_refused_with_the_job_file_in_it(tmp_path: Path) -> None:
+    with pytest.raises(JobFileError, match="is a folder, not a job file") as without:
+        load_job(tmp_path)
+    assert without.value.next_step == "Give the path of a job file."
+
+    (tmp_path / "job.yaml").touch()
+    with pytest.raises(JobFileError) as within:
+        load_job(tmp_path)
+    assert within.value.next_step == f"Give the file in it: {tmp_path}/job.yaml"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("My Job", "my-job"), ("2nd_try (new)", "nd-try-new"), ("ok-1", "ok-1"), ("...", "my-job"), ("a" * 50, "a" * 40)],
+)
+def test_the_nearest_name(text: str, name: str) -> None:
+    assert name_like(text) == name
+    assert cluster_dir(name).name == name
+
+
+def test_every_pattern_of_a_job_file_is_explained_in_words() -> None:
+    patterns = {
+        rule.pattern
+        for _, section in reference.SECTIONS
+        for found in section.model_fields.values()
+        for rule in found.metadata
+        if getattr(rule, "pattern", None)
+    }
+    assert patterns == {NAME_PATTERN, *PATTERN_WORDS}
 
 
 def test_a_file_that_is_not_there_is_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from bamboo_cli import main as main_module
 from bamboo_cli.errors import CapacityError
+from bamboo_cli.job_file import load_job
 
 MINIMAL = "name: tiny\nsteps: 10\nglobal_batch_size: 8\nmicrobatch_size: 2\n"
 
@@ -114,3 +115,10 @@ def test_init_writes_a_job_that_can_be_planned_and_does_not_write_over_it(tmp_pa
 
     assert (first.returncode, planned.returncode, second.returncode) == (0, 0, 2)
     assert "already there; nothing was written" in second.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--minimal",)])
+def test_init_names_the_job_after_its_folder(tmp_path: Path, options: tuple[str, ...]) -> None:
+    for folder, name in (("first", "first"), ("My 2nd try", "my-2nd-try"), ("x" * 60, "x" * 40)):
+        assert bamboo("init", str(tmp_path / folder), *options, home=tmp_path).returncode == 0
+        assert load_job(tmp_path / folder / "job.yaml").name == name

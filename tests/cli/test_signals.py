@@ -117,3 +117,16 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_sigterm_ends_the_demo_and_gives_everything_back(bamboo: Bamboo) -> None:
+    bamboo.cluster = "demo"
+    bamboo.home.mkdir()
+    demo = bamboo.begin("demo", "--folder", bamboo.home)
+    bamboo.until(bamboo.active_run, "the run to be taken")
+
+    demo.child.send_signal(signal.SIGTERM)
+    ended = demo.end()
+
+    assert ended.exit_code == 143, ended.stderr
+    assert "nothing is left running" in ended.stderr

@@ -129,6 +129,27 @@ def test_events_keep_their_text_whole_at_any_width() -> None:
     assert {"n3", "17", "the", "cloud", "took", "node"} <= set(text.split())
 
 
+def test_events_in_a_pipe_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "layers were handed over " * 30
+    story = [example.event(text.strip(), node_id="n3", step=17)] * 2
+
+    output.result(story_view.events(story), one_line_a_row=True)
+
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(story)
+    assert all(line.endswith(text.strip()) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(2.34567, "2.3457"), (-1.0, "-1.0000"), (1.23456e35, "1.235e+35"), (float("nan"), "nan"), (float("inf"), "inf")],
+)
+def test_a_loss_that_has_run_away_is_short(amount: float, text: str) -> None:
+    assert output.loss(amount) == text
+    run = replace(example.run(), loss=amount, first_loss=amount)
+    assert f"loss {text} (first {text})" in cluster_view.run_lines(run)[0]
+
+
 def test_the_bill_adds_up_to_the_last_digit() -> None:
     first = Amount(seconds=60.0, spot_microusd=5_001, on_demand_microusd=16_667)
     second = Amount(seconds=30.0, spot_microusd=2_999, on_demand_microusd=8_333)

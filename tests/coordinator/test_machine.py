@@ -2,7 +2,7 @@
 
 import pytest
 from bamboo_agent.messages import Hint, Join, WorkerExited
-from bamboo_trainer.control import LayerCost, WorkerFailed
+from bamboo_trainer.control import LayerCost, TookOver, WorkerFailed
 from bamboo_trainer.plan import Mode, NodeId
 
 from bamboo_cli.coordinator import events as ev
@@ -410,3 +410,21 @@ def checkpoints_of(world: World) -> tuple[int, ...]:
 def test_closing_says_how_many_nodes_have_ended(count: int, text: str) -> None:
     world = play(f"cluster nodes={count}", "close")
     assert (world.answers[1].ok, world.answers[1].text) == (True, text)
+
+
+@pytest.mark.parametrize(("num", "told"), [(0, "0 forwards were"), (1, "1 forward was"), (2, "2 forwards were")])
+def test_forwards_at_hand_are_told_in_good_english(num: int, told: str) -> None:
+    world = play("cluster nodes=2", "train steps=8 stages=2", "steps 1")
+    plan = world.machine.board.run.plan if world.machine.board.run else None
+    assert plan is not None
+    (worker_id, *_) = world.nodes[NodeId("n1")].workers
+    worker = world.nodes[NodeId("n1")].workers[worker_id]
+    start = len(world.trace)
+
+    world.report(
+        worker,
+        TookOver(generation=plan.generation, step=1, pipeline_index=0, stage_index=1, forwards_at_hand=num),
+    )
+    world.pump(training=False)
+
+    assert any(f"{told} at hand" in line for line in world.trace[start:])

@@ -67,7 +67,7 @@ def _left_now(cluster_dir: Path) -> str:
         left = provider_of_cloud(identity.cloud).left_behind(identity.cluster_id)
     except BambooError as error:
         return f"what is left is not known ({error.message})"
-    return "\n  ".join([f"{output.plural(len(left), 'thing')} still there, which may cost money", *left])
+    return f"{output.plural(len(left), 'thing')} still there, which may cost money ({'; '.join(left)})"
 
 
 def bring_down(cluster_dir: Path) -> Down:

@@ -20,6 +20,8 @@ def command(
       bamboo plan my-job/job.yaml
       bamboo run my-job/job.yaml
     """
+    import shlex
+
     import bamboo_templates
 
     from bamboo_cli import output
@@ -44,9 +46,8 @@ def command(
             output.line(f"wrote {folder / name}")
     except OSError as error:
         raise BambooError(f"cannot write to {folder}: {error}") from error
-    output.note(
-        f"Look at the plan with `bamboo plan {folder / 'job.yaml'}`; train with `bamboo run {folder / 'job.yaml'}`."
-    )
+    job = shlex.quote(str(folder / "job.yaml"))
+    output.note(f"Look at the plan with `bamboo plan {job}`; train with `bamboo run {job}`.")
 
 
 def _named(text: str, name: str) -> str:

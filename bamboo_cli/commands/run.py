@@ -30,6 +30,8 @@ def command(
     resumes = None if resume is None else resuming.choose(loaded, cluster or loaded.name, resume)
     ended = run_and_give_back(loaded, read_text(job), cluster, resumes, yes=yes)
     if ended.run_id is None:
+        if json:
+            output.json_line({"run_id": None, "state": "stopped", "reason": "a signal came before the run had begun"})
         ended.check()
         return
     found = training.summary_of(ended.path, ended.run_id)

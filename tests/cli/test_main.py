@@ -1,5 +1,6 @@
 """Errors become text on stderr and an exit code, in one place."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -120,5 +121,7 @@ def test_init_writes_a_job_that_can_be_planned_and_does_not_write_over_it(tmp_pa
 @pytest.mark.parametrize("options", [(), ("--minimal",)])
 def test_init_names_the_job_after_its_folder(tmp_path: Path, options: tuple[str, ...]) -> None:
     for folder, name in (("first", "first"), ("My 2nd try", "my-2nd-try"), ("x" * 60, "x" * 40)):
-        assert bamboo("init", str(tmp_path / folder), *options, home=tmp_path).returncode == 0
+        done = bamboo("init", str(tmp_path / folder), *options, home=tmp_path)
+        assert done.returncode == 0
+        assert f"`bamboo run {shlex.quote(str(tmp_path / folder / 'job.yaml'))}`" in done.stderr
         assert load_job(tmp_path / folder / "job.yaml").name == name

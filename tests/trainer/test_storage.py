@@ -68,3 +68,12 @@ def test_a_folder_that_was_there_stays(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_found_out(url: str) -> None:
     with pytest.raises(OSError):
         storage.try_out(url)
+
+
+def test_what_the_pieces_raise_is_not_the_stores() -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"half"
+        raise LookupError("no more")
+
+    with pytest.raises(LookupError, match="no more"):
+        storage.write_durably("memory://whole/file", pieces())

@@ -75,15 +75,17 @@ def join(url: str, *names: str) -> str:
     return "/".join([url.rstrip("/"), *names])
 
 
-@_translated()
 def write_durably(url: str, pieces: Iterable[Buffer]) -> None:
     """Make the file appear with all its ``pieces``, durable when this returns. Raises OSError; then nothing appears."""
-    filesystem, path = url_to_fs(url)
+    with _translated():
+        filesystem, path = url_to_fs(url)
     if isinstance(filesystem, LocalFileSystem):
         _write_local(Path(path), pieces)
         return
-    filesystem.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
-    filesystem.pipe_file(path, b"".join(pieces))
+    data = b"".join(pieces)  # what these raise is not the store's
+    with _translated():
+        filesystem.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+        filesystem.pipe_file(path, data)
 
 
 def _write_local(path: Path, pieces: Iterable[Buffer]) -> None:

@@ -37,7 +37,7 @@ class Ended:
 def run_and_give_back(
     job: "JobConfig", job_text: str, cluster: str | None, resumes: "Resumes | None", *, yes: bool
 ) -> Ended:
-    """Rent, train (from ``resumes`` on, else from step 0), give back. SIGTERM and SIGHUP stop the run in good order first.
+    """Rent, train (from ``resumes`` on, else from step 0), give back. SIGTERM and SIGHUP stop the run in good order.
 
     Raises DetachedError after Ctrl-C, when all goes on; whatever hindered renting or training, all given back.
     """

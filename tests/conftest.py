@@ -5,8 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.cluster import Bamboo
+
+settings.register_profile(
+    "shared", deadline=None
+)  # how long an example takes says more about the machine than about us
+settings.load_profile("shared")
 
 
 @pytest.fixture

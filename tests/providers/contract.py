@@ -1,5 +1,6 @@
 """What any provider must do. A subclass gives the fixtures and inherits the tests."""
 
+import os
 import time
 
 import pytest
@@ -8,8 +9,11 @@ from bamboo_cli.errors import CapacityError, InstanceGoneError
 from bamboo_cli.providers.base import EndReason, Instance, InstanceState, NodeConfig, Offer, Provider
 from tests.waiting import wait_until
 
+CLUSTER, OTHER_CLUSTER = (f"c-{os.getpid()}-{number}" for number in (1, 2))
+"""Others may test at the same time, and processes are found by the cluster that they carry."""
 
-def node_config(node_id: str = "n1", cluster_id: str = "c-1", port: int = 1) -> NodeConfig:
+
+def node_config(node_id: str = "n1", cluster_id: str = CLUSTER, port: int = 1) -> NodeConfig:
     """Nobody listens on port 1: the agent tries for ever."""
     return NodeConfig(
         cluster_id=cluster_id, node_id=node_id, coordinator_address="127.0.0.1", coordinator_port=port, secret="s3cret"
@@ -39,7 +43,7 @@ class ProviderContract:
     def test_what_is_created_is_listed_and_runs(self, provider: Provider, offer: Offer) -> None:
         before = time.time()
         created = provider.create(offer, node_config("n7"), "token-1")
-        assert (created.node_id, created.cluster_id, created.token) == ("n7", "c-1", "token-1")
+        assert (created.node_id, created.cluster_id, created.token) == ("n7", CLUSTER, "token-1")
         assert (created.zone, created.instance_type) == (offer.zone, offer.instance_type)
         running = wait_for(provider, created, InstanceState.RUNNING)
         assert before - 1.0 <= running.launched_at <= time.time()
@@ -50,7 +54,7 @@ class ProviderContract:
         second = provider.create(offer, node_config("n2"), "token-2")
         again = provider.create(offer, node_config("n1"), "token-1")
         assert again.instance_id == first.instance_id != second.instance_id
-        assert len(provider.instances("c-1")) == 2
+        assert len(provider.instances(CLUSTER)) == 2
 
     def test_a_token_of_an_ended_instance_rents_no_other(self, provider: Provider, offer: Offer) -> None:
         created = provider.create(offer, node_config(), "token-1")
@@ -63,23 +67,23 @@ class ProviderContract:
             provider.create(full_offer, node_config(), "token-1")
         assert full_offer.zone in raised.value.message
         assert raised.value.next_step
-        assert provider.instances("c-1") == ()
+        assert provider.instances(CLUSTER) == ()
 
     def test_a_cluster_sees_its_own_instances_only(self, provider: Provider, offer: Offer) -> None:
-        provider.create(offer, node_config(cluster_id="c-1"), "token-1")
-        provider.create(offer, node_config(cluster_id="c-2"), "token-2")
-        assert [i.token for i in provider.instances("c-2")] == ["token-2"]
+        provider.create(offer, node_config(cluster_id=CLUSTER), "token-1")
+        provider.create(offer, node_config(cluster_id=OTHER_CLUSTER), "token-2")
+        assert [i.token for i in provider.instances(OTHER_CLUSTER)] == ["token-2"]
         assert provider.instances("c-3") == ()
 
     def test_a_terminated_instance_ends_for_its_user_and_leaves_nothing(self, provider: Provider, offer: Offer) -> None:
         created = provider.create(offer, node_config(), "token-1")
         wait_for(provider, created, InstanceState.RUNNING)
-        assert any(created.instance_id in line for line in provider.left_behind("c-1"))
+        assert any(created.instance_id in line for line in provider.left_behind(CLUSTER))
         provider.terminate((created.instance_id,))
         ended = wait_for(provider, created, InstanceState.TERMINATED)
         assert ended.end_reason is EndReason.USER
         assert ended.ended_at is not None and ended.launched_at <= ended.ended_at <= time.time()
-        assert provider.left_behind("c-1") == ()
+        assert provider.left_behind(CLUSTER) == ()
 
     def test_terminating_what_is_gone_or_unknown_is_no_error(self, provider: Provider, offer: Offer) -> None:
         created = provider.create(offer, node_config(), "token-1")
@@ -104,7 +108,7 @@ class ProviderContract:
         wait_for(provider, created, InstanceState.RUNNING)
         provider.preempt(created.instance_id, notice_s=None)
         assert wait_for(provider, created, InstanceState.TERMINATED).end_reason is EndReason.PREEMPTED
-        assert provider.left_behind("c-1") == ()
+        assert provider.left_behind(CLUSTER) == ()
 
     def test_a_preemption_with_a_notice_ends_it_after_the_notice(self, provider: Provider, offer: Offer) -> None:
         created = provider.create(offer, node_config(), "token-1")

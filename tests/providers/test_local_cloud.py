@@ -26,7 +26,7 @@ from bamboo_cli.providers.local_cloud.calls import ADDRESS, API_FILE
 from bamboo_cli.providers.local_cloud.model import draw_lifetime_s
 from tests.agent.coordinator_double import SECRET, CoordinatorDouble
 from tests.providers.conftest import CloudUnderTest, is_gone
-from tests.providers.contract import ProviderContract, found, node_config, wait_for
+from tests.providers.contract import CLUSTER, OTHER_CLUSTER, ProviderContract, found, node_config, wait_for
 from tests.waiting import wait_until
 
 
@@ -55,7 +55,7 @@ def test_capacity_counts_the_instances_that_live_in_the_zone(cloud: CloudUnderTe
     provider = cloud.provider(boot_delay_s=60.0)
     here = offer_in(provider, "here")
     first = provider.create(here, node_config("n1"), "t1")
-    provider.create(here, node_config("n2", cluster_id="c-2"), "t2")
+    provider.create(here, node_config("n2", cluster_id=OTHER_CLUSTER), "t2")
     with pytest.raises(CloudError, match="2 of 2 taken"):
         provider.create(here, node_config("n3"), "t3")
     provider.create(offer_in(provider, "there"), node_config("n3"), "t3")
@@ -135,7 +135,7 @@ def test_a_notice_reaches_the_coordinator_and_the_machine_vanishes_at_its_deadli
         wait_until(is_gone(worker.pid), "the worker to vanish")
         assert time.time() >= asked_at + 2.0
         assert wait_for(provider, created, InstanceState.TERMINATED).end_reason is EndReason.PREEMPTED
-        assert provider.left_behind("c-1") == ()
+        assert provider.left_behind(CLUSTER) == ()
     finally:
         coordinator.close()
 
@@ -236,7 +236,7 @@ def test_a_create_whose_answer_was_lost_gives_the_same_instance_again(cloud: Clo
     created = provider.create(offer_in(provider, "here"), node_config(), "t1")
     cloud.kill_daemon()
     assert provider.create(offer_in(provider, "here"), node_config(), "t1").instance_id == created.instance_id
-    assert len(provider.instances("c-1")) == 1
+    assert len(provider.instances(CLUSTER)) == 1
 
 
 def test_an_agent_that_was_started_but_not_noted_is_found_and_not_started_twice(cloud: CloudUnderTest) -> None:
@@ -251,7 +251,7 @@ def test_an_agent_that_was_started_but_not_noted_is_found_and_not_started_twice(
     store.save(cloud.folder / "state.json", replace(state, rented=(unnoted,)))
     wait_for(provider, created, InstanceState.RUNNING)
     assert cloud.pid(created) == agent
-    (_, process) = provider.left_behind("c-1")
+    (_, process) = provider.left_behind(CLUSTER)
     assert f"process {agent} (" in process
 
 
@@ -270,7 +270,7 @@ def test_clients_that_start_the_cloud_at_once_share_one(cloud: CloudUnderTest) -
     for thread in threads:
         thread.join()
     assert problems == []
-    assert len(provider.instances("c-1")) == 3
+    assert len(provider.instances(CLUSTER)) == 3
     assert cloud.daemons() == [cloud.daemon_pid]
 
 
@@ -304,7 +304,7 @@ def test_the_daemon_and_its_nodes_belong_to_no_other_cluster(
     created = provider.create(offer_in(provider, "here"), node_config(), "t1")
     wait_for(provider, created, InstanceState.RUNNING)
     assert "BAMBOO_CLUSTER" not in psutil.Process(cloud.daemon_pid).environ()
-    assert psutil.Process(cloud.pid(created)).environ()["BAMBOO_CLUSTER"] == "c-1"
+    assert psutil.Process(cloud.pid(created)).environ()["BAMBOO_CLUSTER"] == CLUSTER
 
 
 # --- what goes wrong -----------------------------------------------------------------------------------------------
@@ -312,26 +312,26 @@ def test_the_daemon_and_its_nodes_belong_to_no_other_cluster(
 
 def test_a_leftover_process_is_found_whoever_started_it(cloud: CloudUnderTest) -> None:
     provider = cloud.provider()
-    leftover = start_marked(BAMBOO_CLUSTER="c-1")
+    leftover = start_marked(BAMBOO_CLUSTER=CLUSTER)
     try:
-        (line,) = provider.left_behind("c-1")
+        (line,) = provider.left_behind(CLUSTER)
         assert f"process {leftover.pid} (" in line
-        assert provider.left_behind("c-2") == ()
+        assert provider.left_behind(OTHER_CLUSTER) == ()
     finally:
         leftover.kill()
         leftover.wait()
-    assert provider.left_behind("c-1") == ()
+    assert provider.left_behind(CLUSTER) == ()
 
 
 def test_a_process_that_left_the_group_ends_with_the_instance(cloud: CloudUnderTest) -> None:
     provider = cloud.provider()
     created = provider.create(offer_in(provider, "here"), node_config(), "t1")
     wait_for(provider, created, InstanceState.RUNNING)
-    stray = start_marked(BAMBOO_CLUSTER="c-1", BAMBOO_INSTANCE=created.instance_id)
+    stray = start_marked(BAMBOO_CLUSTER=CLUSTER, BAMBOO_INSTANCE=created.instance_id)
     try:
         provider.terminate((created.instance_id,))
         assert stray.wait(10) == -signal.SIGKILL
-        assert provider.left_behind("c-1") == ()
+        assert provider.left_behind(CLUSTER) == ()
     finally:
         stray.kill()
         stray.wait()
@@ -342,7 +342,7 @@ def test_a_foreign_state_file_is_refused_and_kept(cloud: CloudUnderTest, content
     cloud.folder.mkdir()
     (cloud.folder / "state.json").write_text(content)
     with pytest.raises(CloudError, match=r"could not be started: .*state\.json") as raised:
-        cloud.provider().instances("c-1")
+        cloud.provider().instances(CLUSTER)
     assert raised.value.next_step
     assert (cloud.folder / "state.json").read_text() == content
 
@@ -360,7 +360,7 @@ def test_a_full_disk_rents_nothing_and_still_lets_go(cloud: CloudUnderTest) -> N
     assert is_gone(agent)()
     (cloud.folder / "state.json.new").unlink()
     wait_until(lambda: not cloud.rented(created).live, "the state to be saved after all")
-    assert [i.token for i in provider.instances("c-1")] == ["t1"]
+    assert [i.token for i in provider.instances(CLUSTER)] == ["t1"]
 
 
 def test_a_client_without_the_token_is_refused(cloud: CloudUnderTest) -> None:

@@ -18,7 +18,7 @@ from bamboo_cli.providers.local import LocalProvider
 from bamboo_cli.providers.local_cloud import processes
 from tests.agent.coordinator_double import SECRET, CoordinatorDouble
 from tests.providers.conftest import CloudUnderTest, is_gone
-from tests.providers.contract import node_config, wait_for
+from tests.providers.contract import CLUSTER, node_config, wait_for
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
@@ -99,7 +99,7 @@ def test_nodes_share_one_load_of_torch_and_each_vanishes_as_a_whole(
     assert wait_for(provider, second, InstanceState.TERMINATED).end_reason is EndReason.FAILED
     assert members(second) == []
     nursery = nursery_of(cloud)
-    assert provider.left_behind("c-1") == ()
+    assert provider.left_behind(CLUSTER) == ()
     assert provider.retire()
     assert is_gone(nursery.pid)()
 

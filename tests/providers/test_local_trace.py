@@ -9,7 +9,7 @@ from bamboo_cli.providers.base import EndReason, Instance, InstanceState
 from bamboo_cli.providers.local import LocalProvider, LocalTrace, LocalZone
 from bamboo_cli.providers.local_cloud.trace import Change, Moment, Replay, TraceError, read_trace, scale
 from tests.providers.conftest import CloudUnderTest
-from tests.providers.contract import node_config, wait_for
+from tests.providers.contract import CLUSTER, OTHER_CLUSTER, node_config, wait_for
 from tests.waiting import wait_until
 
 TEXT = """0,add,a
@@ -132,8 +132,8 @@ def test_nodes_are_taken_and_given_as_the_trace_says(cloud: CloudUnderTest, path
     path.write_text("0,add,a\n0,add,b\n0,add,c\n0,add,d\n4000,remove,a\n6000,add,e\n")
     provider = following(cloud, path, speed=2.0)
     instances = [rent(provider, f"n{n}", zone=n % 2) for n in range(4)]
-    wait_until(lambda: sum(i.state is InstanceState.TERMINATED for i in provider.instances("c-1")) == 1, "a loss")
-    (taken,) = [i for i in provider.instances("c-1") if i.state is InstanceState.TERMINATED]
+    wait_until(lambda: sum(i.state is InstanceState.TERMINATED for i in provider.instances(CLUSTER)) == 1, "a loss")
+    (taken,) = [i for i in provider.instances(CLUSTER) if i.state is InstanceState.TERMINATED]
     assert taken.end_reason is EndReason.PREEMPTED
     assert taken.ended_at is not None and taken.ended_at >= instances[0].launched_at + 2.0 - 0.2
     assert not can_rent(provider, "n5")
@@ -145,11 +145,11 @@ def test_a_daemon_that_is_killed_follows_on_and_takes_nobody_twice(cloud: CloudU
     path.write_text("0,add,a\n0,add,b\n0,add,c\n0,add,d\n500,remove,a\n3600000,remove,b\n")
     provider = following(cloud, path)
     first = [rent(provider, f"n{n}") for n in range(4)]
-    wait_until(lambda: sum(i.state is InstanceState.TERMINATED for i in provider.instances("c-1")) == 1, "a loss")
+    wait_until(lambda: sum(i.state is InstanceState.TERMINATED for i in provider.instances(CLUSTER)) == 1, "a loss")
     cloud.kill_daemon()
     again = following(cloud, path)
     assert not can_rent(again, "n5")
-    live = [i for i in again.instances("c-1") if i.state is not InstanceState.TERMINATED]
+    live = [i for i in again.instances(CLUSTER) if i.state is not InstanceState.TERMINATED]
     assert len(live) == len(first) - 1
 
 
@@ -157,9 +157,9 @@ def test_the_trace_of_one_cluster_is_no_matter_to_another(cloud: CloudUnderTest,
     path.write_text("0,add,a\n500,remove,a\n")
     rent(following(cloud, path), "n1")
     other = cloud.provider()
-    mine = other.create(other.offers()[2], node_config("n1", cluster_id="c-2"), "token-x")
+    mine = other.create(other.offers()[2], node_config("n1", cluster_id=OTHER_CLUSTER), "token-x")
     theirs = following(cloud, path)
-    wait_until(lambda: all(i.state is InstanceState.TERMINATED for i in theirs.instances("c-1")), "the loss")
+    wait_until(lambda: all(i.state is InstanceState.TERMINATED for i in theirs.instances(CLUSTER)), "the loss")
     wait_for(other, mine, InstanceState.RUNNING)
 
 
@@ -169,4 +169,4 @@ def test_a_trace_that_cannot_be_used_rents_nothing(cloud: CloudUnderTest, path: 
     path.write_text("0,add\n")
     with pytest.raises(CloudError, match=r"trace\.csv: line 1 is"):
         rent(following(cloud, path), "n1")
-    assert following(cloud, path).instances("c-1") == ()
+    assert following(cloud, path).instances(CLUSTER) == ()

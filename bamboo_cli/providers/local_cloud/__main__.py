@@ -86,7 +86,7 @@ def serve(folder: Path, *, idle_s: float, ready: Callable[[], None]) -> None:
         (folder / API_FILE).unlink(missing_ok=True)
         api.shutdown()
         api.server_close()
-        cloud.end_nursery()
+        cloud.close_machines()
         log.info("the local cloud ends")
 
 

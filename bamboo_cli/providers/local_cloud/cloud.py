@@ -2,27 +2,19 @@
 
 import contextlib
 import logging
-import os
 import secrets
 import shutil
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
-from bamboo_trainer.births import BirthError, Child
-
 from bamboo_cli.errors import CapacityError, CloudError, InstanceGoneError
 from bamboo_cli.providers.base import Instance, InstanceState
-from bamboo_cli.providers.local_cloud import addresses, home, processes, store
-from bamboo_cli.providers.local_cloud.metadata import MetadataEndpoint
+from bamboo_cli.providers.local_cloud import addresses, home, store
+from bamboo_cli.providers.local_cloud.machines import Machines, born_at
 from bamboo_cli.providers.local_cloud.model import CloudState, Due, Rented, Request, due, take
-from bamboo_cli.providers.local_cloud.nursery import Nursery
-from bamboo_cli.providers.local_cloud.processes import INSTANCE_VARIABLE
 from bamboo_cli.providers.local_cloud.trace import Change, Replay
 
 log = logging.getLogger(__name__)
@@ -48,10 +40,7 @@ class LocalCloud:
         self._created = dict(state.created)
         self._replays = dict(state.replays)
         self._rented = {rented.instance_id: rented for rented in state.rented}
-        self._nursery = Nursery()
-        self._children: dict[str, subprocess.Popen[bytes] | Child] = {}
-        """Processes that this life of the daemon started; those of an earlier one belong to init."""
-        self._endpoints: dict[str, MetadataEndpoint] = {}
+        self._machines = Machines(folder)
         self._unsaved = False
         self._busy_at = time.monotonic()
         self._aliases = addresses.has_aliases()
@@ -78,7 +67,7 @@ class LocalCloud:
             replay = self._replays.get(request.config.cluster_id)
             if replay is not None and len(self._staying(request.config.cluster_id)) >= replay.capacity:
                 raise CapacityError(f"the trace that the cluster follows has room for {replay.capacity} instances now")
-            self._nursery.begin()
+            self._machines.get_ready()
             try:
                 return self._launch(request).public()
             except OSError as error:
@@ -125,9 +114,10 @@ class LocalCloud:
             self.closed = self.closed or not self._has_live()
             return self.closed
 
-    def end_nursery(self) -> None:
+    def close_machines(self) -> None:
+        """Instances live on."""
         with self._lock:
-            self._nursery.end()
+            self._machines.close()
 
     @contextlib.contextmanager
     def _asked(self) -> Iterator[None]:
@@ -156,7 +146,7 @@ class LocalCloud:
             for cluster_id in self._replays:
                 self._replay(cluster_id, now)
             for rented in list(self._rented.values()):
-                action = due(rented, alive=self._is_alive(rented), now=now)
+                action = due(rented, alive=self._machines.is_alive(rented), now=now)
                 if action is not Due.NOTHING:
                     self._busy_at = time.monotonic()
                 match action:
@@ -183,13 +173,13 @@ class LocalCloud:
     def _launch(self, request: Request) -> Rented:
         instance_id = f"i-{secrets.token_hex(4)}"
         address = self._free_address()
-        endpoint = self._open_endpoint(instance_id, address, 0)
+        port = self._machines.open_endpoint(instance_id, address, 0, self._view(instance_id))
         rented = Rented(
             instance_id=instance_id,
             request=request,
             index=self._created.get(request.config.cluster_id, 0),
             address=address,
-            metadata_port=endpoint.port,
+            metadata_port=port,
             launched_at=time.time(),
         )
         try:
@@ -199,75 +189,43 @@ class LocalCloud:
             self._store()
         except OSError:
             self._rented.pop(instance_id, None)
-            self._endpoints.pop(instance_id).close()
+            self._machines.close_endpoint(instance_id)
             raise
         log.info("%s (%s) launched in %s", instance_id, request.config.node_id, request.zone)
         return rented
 
     def _boot(self, rented: Rented) -> None:
-        if self._nursery.is_loading():
+        if not self._machines.are_ready:
             return  # it takes its time to boot
-        command = (sys.executable, "-m", "bamboo_agent")
-        folder, environment = home.of(self._folder, rented), home.environment(self._folder, rented)
-        child: subprocess.Popen[bytes] | Child
         try:
-            try:
-                child = self._nursery.bear_node(command, folder=folder, environment=environment)
-            except BirthError as error:
-                log.info("%s boots by itself: %s", rented.instance_id, error)
-                child = processes.start(command, folder=folder, environment=environment)
+            pid = self._machines.boot(rented)
         except OSError as error:
             log.error("%s could not be booted: %s", rented.instance_id, error)
             self._end(rented)
             return
-        self._children[rented.instance_id] = child
-        self._put(self._running(rented, child.pid))
+        self._put(rented.booted(pid=pid, pid_created_at=born_at(pid), now=time.time()))
 
     def _end(self, rented: Rented) -> None:
-        """Kills what is left of the instance. What will not die is tried again at the next tick."""
-        left = processes.end_marked(INSTANCE_VARIABLE, rented.instance_id, group=rented.pid)
-        if left:
-            log.error("%s: processes %s do not die", rented.instance_id, left)
-            return
-        child = self._children.pop(rented.instance_id, None)
-        if child is not None:
-            child.wait()
-        endpoint = self._endpoints.pop(rented.instance_id, None)
-        if endpoint is not None:
-            endpoint.close()
-        ended = rented.ended(time.time())
-        log.info("%s ended: %s", ended.instance_id, ended.end_reason)
-        self._put(ended)
-
-    def _is_alive(self, rented: Rented) -> bool:
-        child = self._children.get(rented.instance_id)
-        if child is not None:
-            return child.poll() is None
-        if rented.pid is None or rented.pid_created_at is None or not rented.live:
-            return False
-        return processes.is_alive(rented.pid, rented.pid_created_at)
+        """What will not die is tried again at the next tick."""
+        if self._machines.end(rented):
+            ended = rented.ended(time.time())
+            log.info("%s ended: %s", ended.instance_id, ended.end_reason)
+            self._put(ended)
 
     # --- state -------------------------------------------------------------------------------------------------
 
     def _take_up(self, rented: Rented) -> None:
         """After a restart: the metadata endpoint on its old port, and the agent that was started but not noted."""
-        endpoint = self._open_endpoint(rented.instance_id, rented.address, rented.metadata_port)
-        if endpoint.port != rented.metadata_port:
-            rented = replace(rented, metadata_port=endpoint.port)
+        port = self._machines.open_endpoint(
+            rented.instance_id, rented.address, rented.metadata_port, self._view(rented.instance_id)
+        )
+        if port != rented.metadata_port:
+            rented = replace(rented, metadata_port=port)
             home.write_config(self._folder, rented)
-        if rented.pid is None:
-            for process in processes.marked(INSTANCE_VARIABLE, rented.instance_id):
-                if os.getpgid(process.pid) == process.pid:
-                    rented = self._running(rented, process.pid)
+        if rented.pid is None and (pid := self._machines.booted_before(rented)) is not None:
+            rented = rented.booted(pid=pid, pid_created_at=born_at(pid), now=time.time())
         log.info("%s (%s) taken up again", rented.instance_id, rented.state)
         self._put(rented)
-
-    def _running(self, rented: Rented, pid: int) -> Rented:
-        try:
-            created_at = psutil.Process(pid).create_time()
-        except psutil.NoSuchProcess:
-            created_at = 0.0  # dead already: the next tick finds out
-        return rented.booted(pid=pid, pid_created_at=created_at, now=time.time())
 
     def _put(self, rented: Rented) -> None:
         self._rented[rented.instance_id] = rented
@@ -293,18 +251,8 @@ class LocalCloud:
         shutil.rmtree(home.of(self._folder, rented), ignore_errors=True)
         del self._rented[rented.instance_id]
 
-    def _open_endpoint(self, instance_id: str, address: str, port: int) -> MetadataEndpoint:
-        def view() -> Rented:
-            return self._rented[instance_id]
-
-        try:
-            endpoint = MetadataEndpoint(address=address, port=port, view=view)
-        except OSError:
-            if port == 0:
-                raise
-            endpoint = MetadataEndpoint(address=address, port=0, view=view)
-        self._endpoints[instance_id] = endpoint
-        return endpoint
+    def _view(self, instance_id: str) -> Callable[[], Rented]:
+        return lambda: self._rented[instance_id]
 
     def _free_address(self) -> str:
         if not self._aliases:

@@ -10,8 +10,6 @@ from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Checkpoints
 from bamboo_cli.coordinator.events import ListCheckpoints, MarkCheckpoint, PruneCheckpoints, StoryKind
 
-STATE_BYTES_PER_PARAMETER_BYTE = 3
-"""Parameters and Adam's two moments."""
 DISK_BYTES_PER_S = 200e6
 SAVE_OVERHEAD_S = 0.05
 """Copying and closing files; what a checkpoint costs at least."""
@@ -185,10 +183,9 @@ def interval_steps(
 ) -> int:
     """``auto``: sqrt(2 x cost of a checkpoint x mean time between losses), in steps (Young 1974; Daly 2006), bounded.
 
-    The cost is estimated from the layers' bytes. ``hazard``: losses per node and hour.
+    The cost is estimated from the bytes of the layers' states. ``hazard``: losses per node and hour.
     """
-    state_bytes = STATE_BYTES_PER_PARAMETER_BYTE * sum(cost.parameter_bytes for cost in costs)
-    save_s = SAVE_OVERHEAD_S + state_bytes / DISK_BYTES_PER_S
+    save_s = SAVE_OVERHEAD_S + sum(cost.state_bytes for cost in costs) / DISK_BYTES_PER_S
     between_losses_s = 3600.0 / hazard / max(1, num_nodes)
     interval_s = min(MAX_INTERVAL_S, max(MIN_INTERVAL_S, math.sqrt(2 * save_s * between_losses_s)))
     busy_s = sum(cost.forward_s + cost.backward_s for cost in costs) / max(1, min(num_stages, len(costs)))

@@ -237,6 +237,15 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A checkpoint out of turn, of the members of one plan."""
+
+    step: int
+    generation: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoints:
     run_id: str
     listed: bool = False
@@ -255,9 +264,8 @@ class Checkpoints:
     """When the members save the last step again. Until then, further failures are of the same try."""
     marking: tuple[int, ...] = ()
     """Steps whose marker is being written."""
-    asked: int | None = None
-    """The step of the newest one that was asked for out of turn."""
-    asked_at: float = 0.0
+    asked: Asked | None = None
+    """The newest one that was asked for out of turn."""
 
 
 Entity = Cluster | Node | Run | Progress | Checkpoints

@@ -10,7 +10,7 @@ from bamboo_trainer.control import Learn, Learned
 from bamboo_trainer.plan import Fetch, Member, WorkerId
 from bamboo_trainer.planner import arrange
 
-from bamboo_cli.coordinator import boundary, checkpoints, progress, rungs
+from bamboo_cli.coordinator import boundary, progress, rungs
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Handover, Lesson, Run
 from bamboo_cli.coordinator.events import StoryKind
@@ -148,9 +148,8 @@ def _takes_s(board: Board, run: Run, fetches: tuple[Fetch, ...]) -> float:
     by_source: Counter[WorkerId] = Counter()
     for fetch in fetches:
         assert fetch.source is not None
-        by_source[fetch.source] += run.costs[fetch.layer].parameter_bytes
-    busiest = checkpoints.STATE_BYTES_PER_PARAMETER_BYTE * max(by_source.values(), default=0)
-    return busiest / rungs.bytes_per_s(board)
+        by_source[fetch.source] += run.costs[fetch.layer].state_bytes
+    return max(by_source.values(), default=0) / rungs.bytes_per_s(board)
 
 
 def _count(number: int, noun: str) -> str:

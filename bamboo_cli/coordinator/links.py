@@ -13,7 +13,7 @@ from bamboo_agent.messages import (
 from bamboo_trainer.control import Adopt, Halt, Prepare, Quiesce, WriteModel
 from bamboo_trainer.plan import NodeId, WorkerId
 
-from bamboo_cli.coordinator import fleet, handover, losses
+from bamboo_cli.coordinator import fleet, handover, losses, saving
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Node, Worker
 from bamboo_cli.coordinator.events import AgentSaid, RefuseAgent, StoryKind
@@ -107,6 +107,7 @@ def _say_again(board: Board, node: Node) -> None:
         return
     if run.state is not RunState.HALTING:
         board.tell_worker(worker.worker_id, Adopt(plan=run.plan))
+    saving.say_again(board, worker.worker_id)
     if run.pause is not None and worker.worker_id not in {stop.worker_id for stop in run.pause.stops}:
         board.tell_worker(worker.worker_id, pause_message(run.pause.kind, run.pause.generation))
 

@@ -7,7 +7,7 @@ from bamboo_trainer.planner import arrange
 from bamboo_trainer.redundancy import fail_over
 from bamboo_trainer.wanted import PRIOR_BYTES_PER_S
 
-from bamboo_cli.coordinator import checkpoints, progress
+from bamboo_cli.coordinator import progress
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.roster import reckoned_with
 from bamboo_cli.coordinator.weather import wanted_of
@@ -38,9 +38,8 @@ def is_rerun_cheaper(board: Board, lost: Collection[WorkerId]) -> bool:
     if not staying or arrange(len(staying), wanted_of(board)).num_hosts < num_hosts:
         return False
     passed_s = board.now - known.last_commit_at
-    most = max(sum(run.costs[layer].parameter_bytes for layer in stage.layers) for stage in orphans)
-    travel_s = checkpoints.STATE_BYTES_PER_PARAMETER_BYTE * most / bytes_per_s(board)
-    return passed_s + travel_s < usual_s
+    most = max(sum(run.costs[layer].state_bytes for layer in stage.layers) for stage in orphans)
+    return passed_s + most / bytes_per_s(board) < usual_s
 
 
 def _has_live_shadow(stage: StagePlan, lost: Collection[WorkerId]) -> bool:

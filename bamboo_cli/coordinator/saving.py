@@ -4,10 +4,11 @@ import math
 from dataclasses import replace
 
 from bamboo_trainer.control import Save
+from bamboo_trainer.plan import WorkerId
 
 from bamboo_cli.coordinator import checkpoints, progress
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import Checkpoints, Run
+from bamboo_cli.coordinator.entities import Asked, Checkpoints, Run
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.weather import hazard
 
@@ -27,7 +28,7 @@ def while_in_danger(board: Board, run: Run) -> None:
     known, made = board.checkpoints, board.progress
     assert run.plan is not None and known is not None and made is not None
     layers = _only_on_leaving(board, run)
-    if not (layers or _is_overdue(board, run)) or (known.asked is not None and not _is_answered(known, board.now)):
+    if not (layers or _is_overdue(board, run)) or not _may_ask(known, run.plan.generation, board.now):
         return
     usual_s = progress.usual_step_s(made)
     step = made.committed_step + max(AHEAD_STEPS, math.ceil(AHEAD_S / usual_s) if usual_s else 0)
@@ -48,23 +49,39 @@ def is_saved(board: Board, run: Run) -> bool:
     stand_together = steps == {step} and len(board.live_members()) == len(run.plan.worker_ids())
     if step in known.complete or step < 0 or not stand_together or run.pause.generation != run.plan.generation:
         return True
-    if known.asked != step:
+    asked = known.asked
+    if asked is None or asked.step != step:
         board.tell(StoryKind.CHECKPOINT, f"a checkpoint of step {step}, before the run stops", step=step)
         _ask(board, run, step)
         return False
-    return known.last_failed == step or board.now - known.asked_at > LAST_S
+    return known.last_failed == step or board.now - asked.at > LAST_S
 
 
-def _is_answered(known: Checkpoints, now: float) -> bool:
-    done = known.asked in (*known.complete, known.last_failed)
-    return now - known.asked_at > (AGAIN_S if done else LAST_S)
+def say_again(board: Board, worker_id: WorkerId) -> None:
+    """To a worker whose agent has come back: whoever asked may have been killed before it was told."""
+    known, run = board.checkpoints, board.active_run
+    asked = known.asked if known is not None else None
+    if known is None or run is None or run.plan is None or asked is None or asked.step in known.complete:
+        return
+    if asked.generation == run.plan.generation:
+        board.tell_worker(worker_id, Save(generation=asked.generation, step=asked.step))
+
+
+def _may_ask(known: Checkpoints, generation: int, now: float) -> bool:
+    """Not while one is being written. Another plan may have other hosts, of which some know of nothing."""
+    asked = known.asked
+    if asked is None:
+        return True
+    is_over = asked.step in (*known.complete, known.last_failed) or asked.generation != generation
+    return now - asked.at > (AGAIN_S if is_over else LAST_S)
 
 
 def _ask(board: Board, run: Run, step: int) -> None:
     assert run.plan is not None and board.checkpoints is not None
-    board.checkpoints = replace(board.checkpoints, asked=step, asked_at=board.now)
+    asked = Asked(step=step, generation=run.plan.generation, at=board.now)
+    board.checkpoints = replace(board.checkpoints, asked=asked)
     for worker_id in board.live_members():
-        board.tell_worker(worker_id, Save(generation=run.plan.generation, step=step))
+        board.tell_worker(worker_id, Save(generation=asked.generation, step=step))
 
 
 def _is_overdue(board: Board, run: Run) -> bool:

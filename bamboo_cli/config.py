@@ -193,7 +193,7 @@ class JobConfig(_Section):
         description="How each stage is protected. With a shadow that computes its forwards `lazy` (only after a loss), "
         "in each `bubble` (while it would wait anyway) or `eager` (every step), or backwards as well (`full`), or "
         "nothing (`mirror`: after a loss the step runs again). Without: `reroute` (another pipeline takes the stage "
-        "over) or `off`. `auto`: what costs least by what was measured, stage by stage; `off` where losses are rare.",
+        "over) or `off`. `auto`: what costs least by what was measured, stage by stage, of what survives any one loss.",
     )
     redundancy_level: Annotated[int, Field(ge=1, le=2)] | Literal["auto"] = Field(
         1,

@@ -14,7 +14,7 @@ from bamboo_trainer.wanted import PRIOR_BOOT_S, PRIOR_HAZARD, Wanted, Weather
 
 from bamboo_cli.config import JobConfig
 from bamboo_cli.drills.promise import Rung, promise_of
-from bamboo_cli.jobs import memory_bytes
+from bamboo_cli.jobs import memory_bytes, run_spec
 from bamboo_cli.recipe_check import LayerSize, Model
 
 ASSUMED_FORWARD_S = 0.01
@@ -84,15 +84,7 @@ def _assumed(name: str, size: LayerSize) -> LayerCost:
 
 
 def wanted_of(job: JobConfig, costs: tuple[LayerCost, ...], weather: Weather) -> Wanted:
-    return Wanted(
-        num_pipelines=None if job.pipelines == "auto" else job.pipelines,
-        num_stages=None if job.stages == "auto" else job.stages,
-        mode=None if job.redundancy == "auto" else job.redundancy,
-        level=None if job.redundancy_level == "auto" else job.redundancy_level,
-        num_microbatches=job.num_microbatches,
-        costs=costs,
-        weather=weather,
-    )
+    return run_spec(job, "", "").wanted(costs, weather)
 
 
 def prices(job: JobConfig, model: Model | None) -> tuple[ProtectionPrice, ...]:

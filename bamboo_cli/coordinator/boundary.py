@@ -189,7 +189,7 @@ def plan_next(board: Board) -> None:
     reads = not is_first and (lost_steps > 0 or (base >= 0 and any(x.source is None for x in plan.fetches)))
     earlier = board.run.restoring  # a restore that was cut short is part of this one
     restoring = max(0, lost_steps) + (earlier or 0) if reads or earlier is not None else None
-    before = board.live_members()
+    before, left_out = board.live_members(), _left_standing_by(board)
     run = replace(
         board.run,
         plan=plan,
@@ -205,7 +205,7 @@ def plan_next(board: Board) -> None:
     )
     put_in_force(board, run, extra=before)
     board.move_run(RunState.ADOPTING)
-    _tell_plan(board, plan, is_first)
+    _tell_plan(board, plan, left_out, is_first)
 
 
 def _make_plan(board: Board, run: Run, base: int, told: StepSummary | None) -> Plan:
@@ -223,10 +223,10 @@ def _make_plan(board: Board, run: Run, base: int, told: StepSummary | None) -> P
     )
 
 
-def _tell_plan(board: Board, plan: Plan, is_first: bool) -> None:
+def _tell_plan(board: Board, plan: Plan, left_out: str, is_first: bool) -> None:
     assert board.run is not None and board.progress is not None
     generation, first_step = plan.generation, plan.first_step
-    text = f"plan {generation} from step {first_step}: {plan.reason}"
+    text = f"plan {generation} from step {first_step}: {plan.reason}{left_out}"
     if is_first:
         board.tell(StoryKind.RUN, text, generation=generation, step=first_step)
         return
@@ -235,6 +235,18 @@ def _tell_plan(board: Board, plan: Plan, is_first: bool) -> None:
         return
     board.progress = replace(board.progress, reconfigurations=board.progress.reconfigurations + 1)
     board.tell(StoryKind.RECONFIGURATION, text, generation=generation, step=first_step)
+
+
+def _left_standing_by(board: Board) -> str:
+    """Nodes that might have had a stage: nobody shall wonder what they are paid for."""
+    usable = _usable(board)
+    newcomers = [
+        n.node_id for n in board.staying(WorkerState.PREPARED) if n.worker and n.worker.worker_id not in usable
+    ]
+    if not newcomers:
+        return ""
+    verb = "stands" if len(newcomers) == 1 else "stand"
+    return f"; {', '.join(newcomers)} {verb} by until nodes are lost less often"
 
 
 def restored(board: Board) -> None:

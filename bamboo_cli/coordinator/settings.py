@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from bamboo_trainer.control import TrainingSpec
+from bamboo_trainer.control import LayerCost, TrainingSpec
 from bamboo_trainer.plan import Mode, NodeId
+from bamboo_trainer.wanted import Wanted, Weather
 
 PATIENCE_S = 60.0
 MAX_BACK_OFF_S = 60.0
@@ -95,6 +96,18 @@ class RunSpec:
     def begins_at_step(self) -> int:
         """Steps before it are those of the run that this one goes on from."""
         return 0 if self.resumes is None else self.resumes.step + 1
+
+    def wanted(self, costs: tuple[LayerCost, ...], weather: Weather) -> Wanted:
+        """What the planner is asked for."""
+        return Wanted(
+            num_pipelines=self.num_pipelines,
+            num_stages=self.num_stages,
+            mode=self.mode,
+            level=self.level,
+            num_microbatches=self.training.num_microbatches,
+            costs=costs,
+            weather=weather,
+        )
 
     def num_hosts(self, num_nodes: int) -> int:
         """Workers that the shape asks for; all of the nodes, where it is the planner's."""

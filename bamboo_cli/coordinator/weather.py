@@ -28,15 +28,7 @@ def wanted_of(board: Board) -> Wanted:
     """What the run asks of its plans, as of now."""
     run = board.run
     assert run is not None
-    return Wanted(
-        num_pipelines=run.spec.num_pipelines,
-        num_stages=run.spec.num_stages,
-        mode=run.spec.mode,
-        level=run.spec.level,
-        num_microbatches=run.spec.training.num_microbatches,
-        costs=run.costs,
-        weather=weather(board),
-    )
+    return run.spec.wanted(run.costs, weather(board))
 
 
 def weather(board: Board) -> Weather:

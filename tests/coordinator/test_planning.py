@@ -145,6 +145,12 @@ def test_a_node_that_comes_and_goes_every_few_seconds_is_soon_left_standing_by(a
     assert many.machine.board.progress.steps_rerun == 0
 
 
+def test_a_plan_says_who_is_left_standing_by_and_why() -> None:
+    world = comes_and_goes("stages=3", 6, 4.0)
+    told = next(text for text in reconfigurations(world) if "2 workers for 1 x 2 stages" in text)
+    assert told.endswith("; n6 stands by until nodes are lost less often")
+
+
 def test_when_it_stays_at_last_it_is_taken_in() -> None:
     world = comes_and_goes("stages=3", 10, 4.0)
     assert shape_of(world) == (2,)

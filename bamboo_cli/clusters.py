@@ -162,7 +162,9 @@ def ensure_coordinator(cluster_dir: Path) -> bool:
     return True
 
 
-def ask(path: Path, kind: "RequestKind", payload: dict[str, Any], *, what: str, deadline_s: float | None = None) -> str:
+def ask(
+    path: Path, kind: "RequestKind", payload: dict[str, Any], *, what: str, deadline_s: float = ANSWER_DEADLINE_S
+) -> str:
     """Make a request of the coordinator and wait for its answer; returns the outcome. One that died is started again.
 
     Raises RefusedError with the coordinator's reason, StateError when no coordinator answers.
@@ -173,8 +175,7 @@ def ask(path: Path, kind: "RequestKind", payload: dict[str, Any], *, what: str, 
     if ensure_coordinator(path.parent):
         output.note("the coordinator was not running; it was started again")
     request_id = make_request(path, kind, payload)
-    patience_s = ANSWER_DEADLINE_S if deadline_s is None else deadline_s
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + deadline_s
     with output.waiting(what) as saw:
         while time.monotonic() < deadline:
             alive = is_locked(path.parent)  # before the answer is looked for: it may end right after giving it
@@ -191,7 +192,7 @@ def ask(path: Path, kind: "RequestKind", payload: dict[str, Any], *, what: str, 
             saw("")
             time.sleep(POLL_S)
     raise StateError(
-        f"the coordinator did not answer within {patience_s:.0f} s",
+        f"the coordinator did not answer within {deadline_s:.0f} s",
         next_step=f"See {path.parent / 'coordinator.log'}.",
     )
 

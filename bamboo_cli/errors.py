@@ -10,6 +10,7 @@ BambooError                    exit code 1: failed, with a message
 │   ├── CredentialsError         who are you
 │   └── InstanceGoneError        the instance is unknown to the cloud
 ├── SignalledError             Ctrl-C or another signal (exit code 128 + its number): what goes on, and what does not
+│   └── DetachedError            Ctrl-C: all goes on
 ├── LeftBehindError            ``down`` could not prove that nothing is left
 ├── RunFailedError             the run ended in failure
 ├── NotVerifiedError           something about a run is not as its ledger says
@@ -64,6 +65,10 @@ class SignalledError(BambooError):
     def __init__(self, message: str, *, next_step: str = "", exit_code: int = 130) -> None:
         super().__init__(message, next_step=next_step)
         self.exit_code = exit_code
+
+
+class DetachedError(SignalledError):
+    """Ctrl-C: nothing was stopped or given back, and the message says how to look and how to end it."""
 
 
 class LeftBehindError(BambooError):

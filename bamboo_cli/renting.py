@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from bamboo_cli import clusters, output, paths
 from bamboo_cli.config import JobConfig
-from bamboo_cli.errors import SignalledError, StateError
+from bamboo_cli.errors import DetachedError, SignalledError, StateError
 from bamboo_cli.preview import preview
 from bamboo_cli.recipe_check import check_recipe
 from bamboo_cli.signals import Terminated
@@ -37,15 +37,15 @@ def rent(job: JobConfig, job_text: str, cluster: str | None, *, yes: bool, new: 
 
 
 def await_rented(path: Path) -> "ClusterStatus":
-    """``clusters.await_nodes``. Raises SignalledError after Ctrl-C (the nodes go on booting), StateError."""
+    """``clusters.await_nodes``. Raises DetachedError after Ctrl-C (the nodes go on booting), StateError."""
     try:
         return clusters.await_nodes(path)
     except KeyboardInterrupt:
         raise _may_be_rented(path.parent.name) from None
 
 
-def _may_be_rented(name: str) -> SignalledError:
-    return SignalledError(
+def _may_be_rented(name: str) -> DetachedError:
+    return DetachedError(
         f"interrupted; the nodes of cluster {name} go on booting, and cost money",
         next_step=f"Look with `bamboo status --cluster {name}`; "
         f"give everything back with `bamboo down --cluster {name}`.",

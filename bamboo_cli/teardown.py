@@ -46,14 +46,19 @@ def stop_in_order(path: Path) -> None:
         )
 
 
-def give_back(cluster_dir: Path, *, before: Callable[[], None] = lambda: None) -> Down:
-    """``bring_down``, after ``before``. A signal meanwhile is obeyed, but not in silence: raises SignalledError with
-    what is left and how to end it; LeftBehindError.
+def give_back(
+    cluster_dir: Path,
+    *,
+    before: Callable[[], None] = lambda: None,
+    obeyed: tuple[type[BaseException], ...] = (KeyboardInterrupt, Terminated),
+) -> Down:
+    """``bring_down``, after ``before``. A signal meanwhile is ``obeyed``, but not in silence: raises SignalledError
+    with what is left and how to end it; LeftBehindError.
     """
     try:
         before()
         return bring_down(cluster_dir)
-    except (KeyboardInterrupt, Terminated) as signalled:
+    except obeyed as signalled:
         raise SignalledError(
             f"interrupted while everything was being given back; {_left_now(cluster_dir)}",
             next_step=f"End it with `bamboo down --cluster {cluster_dir.name}`.",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bamboo_cli import clusters, output
-from bamboo_cli.errors import RunFailedError, SignalledError, StateError
+from bamboo_cli.errors import DetachedError, RunFailedError, StateError
 
 if TYPE_CHECKING:
     from bamboo_cli.config import JobConfig
@@ -17,10 +17,6 @@ MAX_RESTARTS = 5
 """Without the run getting any further."""
 LATEST = "latest"
 """In place of a run id: the newest run of the cluster's name that has a complete checkpoint."""
-
-
-class DetachedError(SignalledError):
-    """Ctrl-C while looking on: nothing was stopped, and the message says how to come back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,49 +31,31 @@ def command(
       bamboo demo --folder /tmp/bamboo-demo
     """
     import os
+    from functools import partial
 
     import bamboo_templates
 
     from bamboo_cli import clusters, output, paths, training
-    from bamboo_cli.coordinator.store import state_path
-    from bamboo_cli.errors import SignalledError
     from bamboo_cli.job_file import load_job, read_text
-    from bamboo_cli.renting import rent
-    from bamboo_cli.signals import Terminated, terminable
-    from bamboo_cli.teardown import bring_down, give_back
+    from bamboo_cli.teardown import bring_down
     from bamboo_cli.views import summary as view
+    from bamboo_cli.whole_run import run_and_give_back
 
     os.environ["BAMBOO_HOME"] = str((folder or paths.home() / "demo").absolute())
-    job = load_job(bamboo_templates.DEMO_JOB)
+    job, text = load_job(bamboo_templates.DEMO_JOB), read_text(bamboo_templates.DEMO_JOB)
     cluster_dir = paths.cluster_dir(job.name)
     if clusters.is_up(cluster_dir):
         output.confirm("A demo is still up from before. End it?", yes=yes)
         bring_down(cluster_dir)
     output.line(INTRO)
-    text = read_text(bamboo_templates.DEMO_JOB)
-    path = state_path(cluster_dir)
-    with terminable():
-        try:
-            rent(job, text, None, yes=True, new=True)
-            run_id = training.start_run(path, job, text)
-            training.look_on(path, run_id, step_lines=STEP_LINES, plain=True)
-        except (KeyboardInterrupt, SignalledError, Terminated) as signalled:
-            if not clusters.is_up(cluster_dir):
-                raise
-            down = give_back(cluster_dir)
-            raise SignalledError(
-                f"interrupted; nothing is left running ({down.detail})",
-                exit_code=getattr(signalled, "exit_code", 130),
-            ) from None
-        except BaseException:
-            if clusters.is_up(cluster_dir):
-                give_back(cluster_dir)
-            raise
-        down = give_back(cluster_dir)
-    found = training.summary_of(path, run_id)
+    look_on = partial(training.look_on, step_lines=STEP_LINES, plain=True)
+    ended = run_and_give_back(job, text, None, yes=True, look_on=look_on, detachable=False)
+    ended.check()
+    assert ended.run_id is not None
+    found = training.summary_of(ended.path, ended.run_id)
     output.line("")
     output.result(view.summary(found))
-    output.line(f"\nNothing is left running ({down.detail}).")
-    training.check_done(found, path)
+    output.line(f"\nNothing is left running ({ended.down.detail}).")
+    training.check_done(found, ended.path)
     home = os.environ["BAMBOO_HOME"]
     output.note(f"Look closer: BAMBOO_HOME={home} bamboo events, ... cost, ... logs. Your own job: bamboo init my-job.")

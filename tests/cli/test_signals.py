@@ -2,13 +2,16 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
-from bamboo_cli import signals
+from bamboo_cli import signals, teardown
 from bamboo_cli.errors import SignalledError
+from bamboo_cli.job_file import load_job, read_text
 from bamboo_cli.signals import Terminated, terminable
-from bamboo_cli.teardown import give_back
+from bamboo_cli.teardown import Down, bring_down, give_back
+from bamboo_cli.whole_run import run_and_give_back
 from tests.cluster import JOB, NAME, Bamboo, Command
 
 pytestmark = pytest.mark.timeout(200)
@@ -95,6 +98,31 @@ def test_a_signal_while_things_are_given_back_says_what_is_left(
     assert "still there, which may cost money" in raised.value.message
     assert f"bamboo down --cluster {NAME}" in raised.value.next_step
     assert bamboo.call("down", "--yes").exit_code == 0
+
+
+def test_a_first_signal_while_a_run_that_is_done_is_given_back_leaves_nothing(
+    bamboo: Bamboo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BAMBOO_HOME", str(bamboo.home))
+    job = bamboo.job(stages=2, steps=3)
+    calls = []
+
+    def interrupted_once(cluster_dir: Path) -> Down:
+        calls.append(cluster_dir)
+        if len(calls) == 1:
+            raise Terminated(signal.SIGTERM)
+        return bring_down(cluster_dir)
+
+    monkeypatch.setattr(teardown, "bring_down", interrupted_once)
+
+    ended = run_and_give_back(load_job(job), read_text(job), None, yes=True)
+
+    assert len(calls) == 2
+    assert bamboo.left() == []
+    with pytest.raises(SignalledError) as raised:
+        ended.check()
+    assert raised.value.exit_code == 143
+    assert bamboo.status().run.state == "done"  # type: ignore[union-attr]
 
 
 def test_the_same_signal_twice_at_once_is_one_wish(monkeypatch: pytest.MonkeyPatch) -> None:

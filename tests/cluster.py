@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,10 +25,10 @@ from bamboo_cli.coordinator.status import ClusterStatus, RunStatus, StepRow, Sto
 from bamboo_cli.errors import StateError
 from bamboo_cli.providers.local_cloud import processes
 from tests import paced
+from tests.waiting import wait_until
 
 NAME = "drilled"
 DEADLINE_S = 200.0
-POLL_S = 0.05
 END_S = 10.0
 
 T = TypeVar("T")
@@ -166,11 +167,7 @@ class Bamboo:
 
     def until(self, condition: Callable[[], T | None], what: str) -> T:
         """The first answer that is true. Fails with the story after ``DEADLINE_S``."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not (found := condition()):
-            assert time.monotonic() < deadline, f"waited {DEADLINE_S:.0f} s for {what}\n{self.story()}"
-            time.sleep(POLL_S)
-        return found
+        return wait_until(condition, lambda: f"{what}\n{self.story()}", deadline_s=DEADLINE_S)
 
     # --- processes ---
 
@@ -180,10 +177,9 @@ class Bamboo:
 
     def left(self) -> list[str]:
         """Empty: nothing is left running. The local cloud's daemon may take a moment to end."""
-        deadline = time.monotonic() + END_S
-        while (found := [processes.title(p) for p in self.processes()]) and time.monotonic() < deadline:
-            time.sleep(POLL_S)
-        return found
+        with suppress(AssertionError):
+            wait_until(lambda: not list(self.processes()), "the end of all", deadline_s=END_S)
+        return [processes.title(process) for process in self.processes()]
 
     def end_everything(self) -> None:
         """Frozen ones too."""

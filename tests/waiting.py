@@ -1,10 +1,13 @@
-"""Waiting for a condition, with a deadline."""
+"""Waiting for a condition, with a deadline: the only place where tests look, sleep and look again."""
 
 import asyncio
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 DEADLINE_S = 60.0
+
+T = TypeVar("T")
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
@@ -15,9 +18,13 @@ async def until(condition: Callable[[], bool], what: str) -> None:
         await asyncio.sleep(0.005)
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """For what happens in another process."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {DEADLINE_S} s for {what}"
+def wait_until(
+    condition: Callable[[], T | None], what: str | Callable[[], str], *, deadline_s: float = DEADLINE_S
+) -> T:
+    """For what happens in another process: the first answer that is true. Fails with ``what``."""
+    deadline = time.monotonic() + deadline_s
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {deadline_s:.0f} s for {what if isinstance(what, str) else what()}")
         time.sleep(0.02)
+    return found

@@ -24,6 +24,17 @@ def step_committed(step: int) -> None:
     say("step_committed", generation=1, summary=summary, learning_rate=0.1, step_s=0.1, num_samples=1)
 
 
+def await_reaped(worker: int) -> None:
+    """Until the agent has seen the death: a process that nobody has reaped still has its number."""
+    deadline = time.monotonic() + 20.0
+    while time.monotonic() < deadline:
+        try:
+            os.kill(worker, 0)
+        except ProcessLookupError:
+            return
+        os.sched_yield()
+
+
 print("the worker double runs", flush=True)
 say("worker_ready", address=os.environ["BAMBOO_LISTEN_ADDRESS"], port=7, pid=os.getpid())
 for line in lines:
@@ -50,9 +61,7 @@ for line in lines:
             case "fail_late":
                 worker = os.getpid()
                 if os.fork() == 0:
-                    while os.getppid() == worker:
-                        time.sleep(0.001)
-                    time.sleep(0.05)  # long enough for the agent to have seen the death
+                    await_reaped(worker)
                     say("worker_failed", fault="recipe", detail=argument)
                     os._exit(0)
             case "exit":

@@ -33,6 +33,8 @@ class MemoryCloud:
     lose_answer: bool = False
     """The next create takes effect, and its caller never hears of it."""
     notices: list[tuple[str, float | None]] = field(default_factory=list)
+    on_change: Callable[[], None] = lambda: None
+    """Called, from whatever thread, when an instance has come or gone."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def offers(self) -> tuple[Offer, ...]:
@@ -107,6 +109,7 @@ class MemoryCloud:
         )
         self.made[token] = instance
         self.configs[instance.instance_id] = config
+        self.on_change()
 
     def _end(self, instance_id: str, reason: EndReason) -> None:
         for token, instance in self.made.items():
@@ -114,6 +117,7 @@ class MemoryCloud:
                 self.made[token] = replace(
                     instance, state=InstanceState.TERMINATED, ended_at=self.clock(), end_reason=reason
                 )
+        self.on_change()
 
     def _suffer(self) -> None:
         if self.trouble is not None:

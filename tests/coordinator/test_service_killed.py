@@ -99,7 +99,10 @@ class Life:
 
     async def _boot_agents(self) -> None:
         """The cloud runs an agent on every instance, and ends it with it."""
+        changed, loop = asyncio.Event(), asyncio.get_running_loop()
+        self.provider.on_change = lambda: loop.call_soon_threadsafe(changed.set)
         while True:
+            changed.clear()
             for instance in self.provider.alive():
                 if instance.instance_id not in self.agents:
                     config = self.provider.configs[instance.instance_id]
@@ -109,7 +112,7 @@ class Life:
             alive = {instance.instance_id for instance in self.provider.alive()}
             for instance_id, agent in self.agents.items():
                 agent.over = agent.over or instance_id not in alive
-            await asyncio.sleep(0.002)
+            await changed.wait()
 
     async def _use(self) -> None:
         await self._ask(RequestKind.TRAIN, {"job_text": "", "job": JOB.model_dump(mode="json")})

@@ -163,7 +163,7 @@ MINUTES_A_YEAR = 365 * MINUTES_A_DAY
 
 
 def seconds(amount: float) -> str:
-    """``0.8 s``, ``42 s``, ``3 min 05 s``, ``2 h 07 min``, ``9 days``, ``40 years``."""
+    """``0.8 s``, ``42 s``, ``3 min 05 s``, ``2 h 07 min``, ``9 days``, ``40 years``, ``over 1000 years``."""
     if amount < 9.95:
         return f"{amount:.1f} s"
     if amount < 59.5:
@@ -171,6 +171,8 @@ def seconds(amount: float) -> str:
     minutes, rest = divmod(round(amount), 60)
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
+    if minutes > 1000 * MINUTES_A_YEAR:
+        return "over 1000 years"
     if minutes >= 2 * MINUTES_A_YEAR:
         return f"{minutes / MINUTES_A_YEAR:,.0f} years"
     if minutes >= 2 * MINUTES_A_DAY:

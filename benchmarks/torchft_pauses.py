@@ -23,6 +23,8 @@ HEARTBEAT_S = 1.0
 DEADLINE_S = 60.0
 POLL_S = 0.005
 STEPS_BETWEEN = 8
+TRAINER = Path(__file__).parents[1] / "trainer"
+"""For the layer that sleeps."""
 
 
 def pauses(*, depth: int, width: int, step_s: float, num_kills: int) -> tuple[float, list[float]]:
@@ -109,7 +111,7 @@ def _lighthouse(python: Path) -> Iterator[str]:
 
 def _spawn(command: list[str]) -> "subprocess.Popen[bytes]":
     log = None if os.environ.get("BAMBOO_BENCH_LOG") else subprocess.DEVNULL
-    settings = os.environ | {"OMP_NUM_THREADS": "1"}
+    settings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(TRAINER)}
     return subprocess.Popen(command, env=settings, stdout=log, stderr=log, start_new_session=True)
 
 

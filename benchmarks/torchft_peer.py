@@ -2,8 +2,9 @@
 
     python benchmarks/torchft_peer.py JOB.json GROUP
 
-No import of Bamboo: torchft and its torch are installed apart. Each group runs the whole model, whose layers sleep as
-those of the recipe ``mlp`` do. A group writes a line for each step: when it was, and whether it was committed.
+Of Bamboo it imports the layer that sleeps, and nothing else: torchft and its torch are installed apart. Each group runs
+the whole model, whose layers sleep as those of the recipe ``mlp`` do. A group writes a line for each step: when it was,
+and whether it was committed.
 """
 
 import json
@@ -15,33 +16,30 @@ from typing import Any
 
 import torch
 import torch.nn.functional as functional
+from bamboo_trainer.models.emulated_device import EmulatedDeviceTime
 from torch import Tensor, nn
 from torch.distributed import TCPStore
 from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
 
 
-class Sleep(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, forward_s: float, backward_s: float) -> Tensor:
-        ctx.backward_s = backward_s
-        time.sleep(forward_s)
-        return x.view_as(x)
+class Residual(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        time.sleep(ctx.backward_s)
-        return gradient, None, None
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.tanh(self.linear(x))
 
 
 class Model(nn.Module):
     def __init__(self, job: dict[str, Any]) -> None:
         super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(job["width"], job["width"]) for _ in range(job["depth"])])
-        self.sleeps = job["forward_s"], job["backward_s"]
+        times = {"forward_s": job["forward_s"], "backward_s": job["backward_s"]}
+        self.layers = nn.ModuleList(EmulatedDeviceTime(Residual(job["width"]), **times) for _ in range(job["depth"]))
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:
-            x = Sleep.apply(x + torch.tanh(layer(x)), *self.sleeps)
+            x = layer(x)
         return x
 
 

@@ -1,5 +1,7 @@
 import pytest
 
+from tests.agent.coordinator_double import coordinator as coordinator
+
 
 @pytest.fixture(autouse=True)
 def never_the_real_metadata_service(monkeypatch: pytest.MonkeyPatch) -> None:

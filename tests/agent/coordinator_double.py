@@ -2,9 +2,11 @@
 
 import socket
 import threading
+from collections.abc import Iterator
 from http import HTTPStatus
 from typing import TypeVar
 
+import pytest
 from bamboo_agent.messages import (
     Acknowledge,
     AgentMessage,
@@ -123,3 +125,10 @@ def _cut(connection: ServerConnection) -> None:
         connection.socket.shutdown(socket.SHUT_RDWR)
     except OSError:
         return
+
+
+@pytest.fixture
+def coordinator() -> Iterator[CoordinatorDouble]:
+    double = CoordinatorDouble()
+    yield double
+    double.close()

@@ -26,13 +26,6 @@ from tests.waiting import wait_until
 
 
 @pytest.fixture
-def coordinator() -> Iterator[CoordinatorDouble]:
-    double = CoordinatorDouble()
-    yield double
-    double.close()
-
-
-@pytest.fixture
 def node(tmp_path: Path, coordinator: CoordinatorDouble) -> Iterator[Node]:
     write_config(tmp_path, coordinator)
     node = start_node(tmp_path)

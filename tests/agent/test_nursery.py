@@ -79,13 +79,6 @@ def nursery() -> Iterator[Nursery]:
 
 
 @pytest.fixture
-def coordinator() -> Iterator[CoordinatorDouble]:
-    double = CoordinatorDouble()
-    yield double
-    double.close()
-
-
-@pytest.fixture
 def node(tmp_path: Path, nursery: Nursery, coordinator: CoordinatorDouble) -> Iterator[Node]:
     """Born with a nursery of its own, as a node of the local cloud is."""
     write_config(tmp_path, coordinator)

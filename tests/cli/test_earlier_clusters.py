@@ -1,9 +1,6 @@
 """A cluster that was taken down and put aside keeps its bill and its story; nothing more is asked of it."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,19 +9,9 @@ from bamboo_cli import clusters
 from bamboo_cli.coordinator import events as ev
 from bamboo_cli.coordinator import journal, store
 from bamboo_cli.job_file import load_job
+from tests.cli.command import bamboo
 from tests.cli.stored import stored
 from tests.coordinator.small_world import World
-
-
-def call(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "bamboo_cli.main", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-        env=os.environ | {"BAMBOO_HOME": str(home)},
-    )
 
 
 @pytest.fixture
@@ -50,7 +37,7 @@ def earlier(down: Path, job_file: Path, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_bill_of_an_earlier_cluster_is_had_by_its_id(earlier: str, tmp_path: Path) -> None:
-    now, then = call(tmp_path, "cost"), call(tmp_path, "cost", "--cluster", earlier, "--json")
+    now, then = bamboo("cost", home=tmp_path), bamboo("cost", "--cluster", earlier, "--json", home=tmp_path)
 
     assert earlier in now.stderr
     assert then.returncode == 0, then.stderr
@@ -59,12 +46,15 @@ def test_the_bill_of_an_earlier_cluster_is_had_by_its_id(earlier: str, tmp_path:
 
 def test_the_story_of_an_earlier_run_is_found_by_the_run_alone(earlier: str, tmp_path: Path) -> None:
     for arguments in (("--run", "tiny-1"), ("--run", "tiny-1", "--cluster", earlier), ("--cluster", earlier)):
-        found = call(tmp_path, "events", *arguments)
+        found = bamboo("events", *arguments, home=tmp_path)
         assert (found.returncode, "run tiny-1 is stopped" in found.stdout) == (0, True), found.stderr
 
 
 def test_a_run_that_there_never_was_is_an_error(earlier: str, tmp_path: Path) -> None:
-    events, verify = call(tmp_path, "events", "--run", "nope"), call(tmp_path, "verify", "nope", "--ledger")
+    events, verify = (
+        bamboo("events", "--run", "nope", home=tmp_path),
+        bamboo("verify", "nope", "--ledger", home=tmp_path),
+    )
 
     assert events.returncode == verify.returncode == 1
     assert "error: there is no run nope" in events.stderr
@@ -75,7 +65,7 @@ def test_a_run_that_there_never_was_is_an_error(earlier: str, tmp_path: Path) ->
 def test_of_a_cluster_that_is_down_it_is_said_how_another_is_started(
     down: Path, job_file: Path, tmp_path: Path, verb: str
 ) -> None:
-    found = call(tmp_path, verb, str(job_file) if verb == "train" else "n1")
+    found = bamboo(verb, str(job_file) if verb == "train" else "n1", home=tmp_path)
 
     assert found.returncode == 1
     assert "cluster tiny is down" in found.stderr

@@ -1,8 +1,6 @@
 """Errors become text on stderr and an exit code, in one place."""
 
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,19 +8,9 @@ import pytest
 from bamboo_cli import main as main_module
 from bamboo_cli.errors import CapacityError
 from bamboo_cli.job_file import load_job
+from tests.cli.command import bamboo
 
 MINIMAL = "name: tiny\nsteps: 10\nglobal_batch_size: 8\nmicrobatch_size: 2\n"
-
-
-def bamboo(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "bamboo_cli.main", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-        env={"BAMBOO_HOME": str(home), "PATH": "/usr/bin:/bin"},
-    )
 
 
 def test_a_mistake_in_the_job_file_ends_with_2_and_no_traceback(tmp_path: Path) -> None:

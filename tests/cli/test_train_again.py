@@ -1,7 +1,5 @@
 """`bamboo train` of a job whose run goes on already, as after Ctrl-C."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ from bamboo_cli.coordinator import events as ev
 from bamboo_cli.errors import StateError
 from bamboo_cli.job_file import load_job
 from bamboo_cli.training import run_to_join, tell_what_stays
+from tests.cli.command import bamboo
 from tests.cli.stored import stored
 from tests.coordinator.small_world import World
 
@@ -26,14 +25,7 @@ def test_a_run_of_other_settings_is_refused_before_the_recipe_is_tried(
 ) -> None:
     stored(world, tmp_path)
 
-    done = subprocess.run(
-        [sys.executable, "-m", "bamboo_cli.main", "train", str(job_file), "--set", "seed=1"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-        env={"BAMBOO_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
-    )
+    done = bamboo("train", str(job_file), "--set", "seed=1", home=tmp_path)
 
     assert done.returncode == 1
     assert (

@@ -16,6 +16,7 @@ from bamboo_cli.providers.local import LocalConfig, LocalProvider, LocalZone
 from bamboo_cli.providers.local_cloud import processes, store
 from bamboo_cli.providers.local_cloud.calls import ADDRESS, API_FILE
 from bamboo_cli.providers.local_cloud.model import Rented
+from tests.agent.coordinator_double import coordinator as coordinator
 from tests.waiting import wait_until
 
 CONFIG = LocalConfig(

@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 
 import psutil
@@ -22,13 +21,6 @@ from tests.providers.contract import CLUSTER, node_config, wait_for
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
-
-
-@pytest.fixture
-def coordinator() -> Iterator[CoordinatorDouble]:
-    double = CoordinatorDouble()
-    yield double
-    double.close()
 
 
 @pytest.fixture

@@ -111,7 +111,8 @@ def test_one_more_worker_never_makes_it_worse(num_workers: int, wanted: Wanted) 
     wanted = replace(wanted, weather=replace(wanted.weather, memory_bytes=None))
     fewer, more = choose(num_workers, wanted).outlook, choose(num_workers + 1, wanted).outlook
     if not wanted.is_redundant or num_workers >= 2:  # redundancy, where it is asked for, needs a second
-        assert more.microbatches_per_hour >= fewer.microbatches_per_hour * (1 - 1e-5)
+        is_safer = more.fatal_per_hour < fewer.fatal_per_hour  # a second holder of a layer comes before a hop's time
+        assert is_safer or more.microbatches_per_hour >= fewer.microbatches_per_hour * (1 - 1e-5)
 
 
 @settings(max_examples=30, deadline=None)

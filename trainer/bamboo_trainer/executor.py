@@ -1,11 +1,9 @@
-"""The step protocol of one worker: adopts plans, runs steps, survives the loss of peers. See docs/step.md.
+"""The step protocol of one worker: adopts plans, runs steps, survives the loss of peers (docs/step.md). Over 300 lines
+because it is one protocol: what is sent, what is received and what a new plan changes have to be read together.
 
 Written against ``Compute`` (the arithmetic), ``send`` (the transport) and the plan. No torch, no sockets, no clock, no
 thread: the worker's loop drives it in production, the test worlds drive it on integers. The caller repeats
 ``perform(next())`` and hands in whatever arrives; every method returns at once.
-
-Over 300 lines because it is one protocol: what is sent, what is received and what a new plan changes have to be read
-together.
 """
 
 from collections.abc import Callable

@@ -209,7 +209,7 @@ def _explain(found: list[_Candidate], wanted: Wanted, num_standbys: int) -> str:
     spare = f" and {_count(num_standbys, 'standby')}" if num_standbys else ""
     text = f"{best.name}{spare} {_against_the_next(found)}"
     if best.outlook.fatal_per_hour > 0:
-        text += f"; all holders of a layer go together about once in {_hours(1 / best.outlook.fatal_per_hour)}"
+        text += f"; all holders of a layer go together about once in {_span(1 / best.outlook.fatal_per_hour)}"
     limit = wanted.weather.memory_bytes
     if limit is not None and not best.outlook.fits:
         text += f"; it does not fit: {best.outlook.peak_bytes / 1e9:.2f} GB after a loss, of {limit / 1e9:.2f} GB"
@@ -231,10 +231,16 @@ def _against_the_next(found: list[_Candidate]) -> str:
     return f"should commit {more:.1%} more than {as_safe[0].name}"
 
 
-def _hours(hours: float) -> str:
+def _span(hours: float) -> str:
+    """As coarse as what is known."""
     if hours < 1:
         return f"{hours * 60:.0f} min"
-    return f"{hours:,.0f} h" if hours < 10_000 else f"{min(hours / 8760, 10_000):,.0f} years"
+    if hours < 48:
+        return f"{hours:.0f} h"
+    days = hours / 24
+    if days < 730:
+        return f"{days:.0f} days"
+    return f"{days / 365:.0f} years" if days <= 365_000 else "over 1000 years"
 
 
 def _count(number: int, noun: str) -> str:

@@ -24,6 +24,7 @@ DIAL_TIMEOUT_S = 2.0
 DIAL_AGAIN_S = (0.02, 0.05, 0.1, 0.25, 0.5)
 _LENGTH = struct.Struct("!I")
 _HELLO_LIMIT = 4096
+BUFFER_BYTES = 1 << 16
 
 Piece = bytes | memoryview
 
@@ -119,12 +120,46 @@ class Link:
 
     def _read(self) -> None:
         try:
+            incoming = Incoming(self._connection)
             while True:
-                lengths = framing.decode_head(bytes(receive_exactly(self._connection, framing.HEAD.size)))
-                text, value_header, value = (receive_exactly(self._connection, length) for length in lengths)
+                text, value_header, value = map(
+                    incoming.take, framing.decode_head(bytes(incoming.take(framing.HEAD.size)))
+                )
                 self._post(FrameArrived(self.peer, framing.decode(bytes(text), bytes(value_header), value)))
         except (OSError, framing.FrameError) as error:
             self._on_end(self, f"receiving: {error}")
+
+
+class Incoming:
+    """What a connection brings, piece by piece. Small frames come with one call of the system each, not with one for
+    each of their pieces: between calls a thread has to get the interpreter back."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._buffer = memoryview(bytearray(BUFFER_BYTES))
+        self._start = self._end = 0
+
+    def take(self, length: int) -> bytearray:
+        """Raises OSError when the connection ends before."""
+        piece = bytearray(length)
+        taken = 0
+        while taken < length:
+            if self._start == self._end and length - taken >= BUFFER_BYTES:
+                taken += _received(self._connection.recv_into(memoryview(piece)[taken:]))
+                continue
+            if self._start == self._end:
+                self._start, self._end = 0, _received(self._connection.recv_into(self._buffer))
+            count = min(length - taken, self._end - self._start)
+            piece[taken : taken + count] = self._buffer[self._start : self._start + count]
+            self._start += count
+            taken += count
+        return piece
+
+
+def _received(count: int) -> int:
+    if count == 0:
+        raise ConnectionResetError("the peer closed the connection")
+    return count
 
 
 def receive_exactly(connection: socket.socket, length: int) -> bytearray:
@@ -132,10 +167,7 @@ def receive_exactly(connection: socket.socket, length: int) -> bytearray:
     buffer = bytearray(length)
     view = memoryview(buffer)
     while view:
-        received = connection.recv_into(view)
-        if received == 0:
-            raise ConnectionResetError("the peer closed the connection")
-        view = view[received:]
+        view = view[_received(connection.recv_into(view)) :]
     return buffer
 
 

@@ -5,12 +5,16 @@ A header is a tree of ``[tag, content]``: ``t`` tensor (dtype, shape, offset), `
 """
 
 import json
+import math
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 
 ALIGNMENT = 64
 """Bytes. Tensors start at multiples of it, as torch's own allocator has it."""
+compact_json = json.JSONEncoder(separators=(",", ":")).encode
 
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -36,23 +40,40 @@ def pack(value: Any) -> tuple[bytes, list[memoryview]]:
 
     ``value``: None, bool, int, float, str, a tensor, or a tuple, list or dict (string keys) of those. Raises TypeError.
     """
+    if isinstance(value, torch.Tensor) and value.dtype in _NAMES:
+        return _lone_tensor(value.dtype, value.shape), [tensor_bytes(value)]
     pieces: list[memoryview] = []
     tree = _describe(value, pieces, 0)[0]
-    return json.dumps(tree, separators=(",", ":")).encode(), pieces
+    return compact_json(tree).encode(), pieces
+
+
+@lru_cache(maxsize=256)
+def _lone_tensor(dtype: torch.dtype, shape: torch.Size) -> bytes:
+    """The header. Activations of a run have few shapes, and a hop between stages waits for it."""
+    return compact_json(["t", [_NAMES[dtype], list(shape), 0]]).encode()
 
 
 def unpack(header: bytes, body: bytearray) -> Any:
     """The value; lists come back as tuples. Its tensors keep ``body`` alive and share its memory. Raises ValueError."""
     try:
-        return _build(json.loads(header), body)
+        return _build(_parse(header), body)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{len(header)} bytes of header do not describe {len(body)} bytes of body: {error}") from error
 
 
+@lru_cache(maxsize=256)
+def _parse(header: bytes) -> list[Any]:
+    tree: list[Any] = json.loads(header)
+    return tree
+
+
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """The bytes of the tensor in row-major order, without a copy where it is contiguous."""
-    flat = tensor.detach().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
+    if not tensor.numel():
+        return memoryview(b"")
+    rows = tensor.detach().contiguous()
+    array = rows.reshape(-1).view(torch.uint8).numpy() if rows.dtype == torch.bfloat16 else rows.numpy()
+    return array.data.cast("B")
 
 
 def _describe(value: Any, pieces: list[memoryview], offset: int) -> tuple[list[Any], int]:
@@ -92,12 +113,12 @@ def _build(tree: list[Any], body: bytearray) -> Any:
     tag, content = tree
     if tag == "t":
         name, shape, offset = content
-        count = 1
-        for length in shape:
-            count *= length
+        count = math.prod(shape)
         if count == 0:
             return torch.empty(shape, dtype=_DTYPES[name])
-        return torch.frombuffer(body, dtype=_DTYPES[name], count=count, offset=offset).view(shape)
+        if name == "bfloat16":
+            return torch.frombuffer(body, dtype=torch.bfloat16, count=count, offset=offset).view(shape)
+        return torch.from_numpy(np.frombuffer(body, dtype=name, count=count, offset=offset).reshape(shape))
     if tag == "l":
         return tuple(_build(item, body) for item in content)
     if tag == "d":

@@ -211,6 +211,8 @@ class Progress:
     run_id: str
     committed_step: int = -1
     """The newest committed step; goes back at a restore."""
+    untold_step: int | None = None
+    """The first step that is committed though nobody has told of it."""
     loss: float | None = None
     first_loss: float | None = None
     summary: StepSummary | None = None

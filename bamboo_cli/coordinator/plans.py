@@ -117,6 +117,8 @@ def _without_distrusted(plan: Plan, run: Run) -> Plan:
 
 def put_in_force(board: Board, run: Run, extra: list[WorkerId]) -> None:
     """Tell the members, and those that were members and live on."""
+    assert run.plan is not None and board.progress is not None
+    run = replace(run, plan=replace(run.plan, told_step=progress.told_step(board.progress)))
     assert run.plan is not None
     members = run.plan.worker_ids()
     board.run = replace(run, broken=tuple(b for b in run.broken if b.reporter in members and b.peer in members))

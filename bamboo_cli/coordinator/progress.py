@@ -29,23 +29,41 @@ def step_committed(board: Board, message: StepCommitted) -> None:
     if step >= run.plan.first_step and not run.settled:
         board.run = replace(run, settled=True)
     if step <= progress.committed_step:
+        _fill_in(board, progress, message)
         return
     board.progress = replace(progress, tokens_per_step=message.num_tokens)
-    count(board, step, message.summary, learning_rate=message.learning_rate, step_s=message.step_s)
+    count(board, step, message.summary, told=message)
 
 
-def count(
-    board: Board, step: int, summary: StepSummary | None, *, learning_rate: float = 0.0, step_s: float = 0.0
-) -> None:
+def told_step(progress: Progress) -> int:
+    """Somebody has told of every step up to here."""
+    return progress.committed_step if progress.untold_step is None else progress.untold_step - 1
+
+
+def _fill_in(board: Board, progress: Progress, message: StepCommitted) -> None:
+    """A step that counts already, though nobody had told of it."""
+    step = message.summary.step
+    if progress.untold_step is None or step < progress.untold_step:
+        return
+    _record(board, message.summary, message.plan_generation, message.learning_rate)
+    if step == progress.untold_step:
+        board.progress = replace(progress, untold_step=step + 1 if step < progress.committed_step else None)
+
+
+def count(board: Board, step: int, summary: StepSummary | None, told: StepCommitted | None = None) -> None:
     """Everything up to ``step`` is committed. Steps that nobody lived to tell of count, without their loss."""
     run, progress = board.run, board.progress
     assert run is not None and progress is not None
     samples = run.spec.training.num_microbatches * run.spec.training.microbatch_size
     new = step - progress.committed_step
     loss = summary.loss if summary is not None else progress.loss
+    untold = step if summary is None else None
+    if new > 1:
+        untold = progress.committed_step + 1
     progress = replace(
         _clock_in(board, progress),
         committed_step=step,
+        untold_step=untold if progress.untold_step is None else progress.untold_step,
         summary=summary,
         loss=loss,
         first_loss=progress.first_loss if progress.first_loss is not None else loss,
@@ -54,23 +72,35 @@ def count(
     )
     board.progress = progress
     if summary is not None:
-        board.out.append(
-            RecordStep(
-                run_id=run.run_id,
-                step=step,
-                generation=run.plan.generation if run.plan else 0,
-                loss=summary.loss,
-                gradient_norm=math.sqrt(sum(summary.square_norms)),
-                learning_rate=learning_rate,
-                step_s=step_s,
-                num_samples=samples,
-                num_tokens=progress.tokens_per_step,
-                first_sample=step * samples,
-                losses=summary.losses,
-                square_norms=summary.square_norms,
-            )
-        )
+        if told is not None:
+            _record(board, summary, told.plan_generation, told.learning_rate, told.step_s)
+        else:
+            _record(board, summary, run.plan.generation if run.plan else 0)
     _drill(board, run, step)
+
+
+def _record(
+    board: Board, summary: StepSummary, generation: int, learning_rate: float = 0.0, step_s: float = 0.0
+) -> None:
+    run, progress = board.run, board.progress
+    assert run is not None and progress is not None
+    samples = run.spec.training.num_microbatches * run.spec.training.microbatch_size
+    board.out.append(
+        RecordStep(
+            run_id=run.run_id,
+            step=summary.step,
+            generation=generation,
+            loss=summary.loss,
+            gradient_norm=math.sqrt(sum(summary.square_norms)),
+            learning_rate=learning_rate,
+            step_s=step_s,
+            num_samples=samples,
+            num_tokens=progress.tokens_per_step,
+            first_sample=summary.step * samples,
+            losses=summary.losses,
+            square_norms=summary.square_norms,
+        )
+    )
 
 
 def count_all(board: Board) -> None:
@@ -119,6 +149,7 @@ def go_back(board: Board, step: int) -> None:
         progress,
         committed_step=step,
         summary=None,
+        untold_step=progress.untold_step if told_step(progress) < step else None,
         steps_rerun=progress.steps_rerun + lost,
         num_samples=progress.num_samples - lost * samples,
         num_tokens=progress.num_tokens - lost * progress.tokens_per_step,

@@ -204,6 +204,7 @@ class AgentDouble:
 def _committed(plan: Plan, step: int) -> StepCommitted:
     return StepCommitted(
         generation=plan.generation,
+        plan_generation=plan.generation,
         summary=StepSummary(step=step, losses=(1.0 / (1 + step),), square_norms=(1.0,)),
         learning_rate=0.1,
         step_s=STEP_S,

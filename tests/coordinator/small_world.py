@@ -553,6 +553,7 @@ class World:
             worker,
             control.StepCommitted(
                 generation=worker.generation,
+                plan_generation=worker.generation,
                 summary=summary_of(step),
                 learning_rate=0.1,
                 step_s=0.5,

@@ -83,6 +83,7 @@ class Training(threading.Thread):
         say(
             StepCommitted(
                 generation=self.plan.generation,
+                plan_generation=self.plan.generation,
                 summary=StepSummary(step=step, losses=(loss_of(step),), square_norms=(1.0,)),
                 learning_rate=0.1,
                 step_s=self.step_s,

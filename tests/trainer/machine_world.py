@@ -66,6 +66,7 @@ class MachineWorld:
         self.rng = random.Random(seed)
         self.restarts = restarts
         self.num_layers = 2 * num_stages
+        self.is_away = False
         self.lost_a_layer = False
         """At some loss, no live worker held one of the layers."""
         self.world = World(self.num_layers, num_microbatches, num_steps, tied=True, checkpoint_every=2)
@@ -131,7 +132,7 @@ class MachineWorld:
         return moved
 
     def _drain_events(self) -> None:
-        while self.events:
+        while self.events and not self.is_away:
             event = self.events.popleft()
             self.num_events += 1
             if self.num_events in self.restarts:
@@ -142,8 +143,14 @@ class MachineWorld:
             for instruction in instructions:
                 self._do(instruction)
 
+    def leave(self) -> None:
+        """The coordinator is killed; agents keep what it does not acknowledge. Until ``restart_coordinator``."""
+        self._drain_events()
+        self.is_away = True
+
     def restart_coordinator(self) -> None:
         """Killed and started again: only the stored rows live on, and what agents keep until it is acknowledged."""
+        self.is_away = False
         waiting = [e for e in self.events if not isinstance(e, ev.AgentSaid | ev.AgentJoined | ev.AgentBeat)]
         self.machine = Machine(self.config)
         self.machine.load(self.rows)

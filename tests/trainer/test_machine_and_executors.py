@@ -105,6 +105,34 @@ def test_many_more_pairs_of_losses_end_with_the_undisturbed_weights(seed: int) -
         lose_two(rng)
 
 
+@pytest.mark.parametrize("size", SIZES, ids=["1x3", "2x2"])
+def test_steps_whose_reporter_was_lost_while_the_coordinator_was_away_are_told_by_another(size: dict[str, int]) -> None:
+    reference = MachineWorld(**size, num_steps=8)
+    reference.run()
+    world = MachineWorld(**size, num_steps=8)
+
+    # given a coordinator that dies after a step, and three more steps that are told to nobody but the reporter's agent
+    def strike(worker_id: WorkerId, action: Action) -> bool:
+        executor = world.world.executors[worker_id]
+        if not world.is_away and not came_back and executor.step == 2:
+            world.leave()
+        # when the reporter's node vanishes, and the coordinator comes back
+        if world.is_away and executor.step == 5 and executor.plan is not None and worker_id == executor.plan.reporter:
+            world.lose_node(worker_id)
+            world.restart_coordinator()
+            came_back.append(worker_id)
+            return True
+        return False
+
+    came_back: list[WorkerId] = []
+    world.run(strike)
+
+    # then the ledger has every step, with the losses of the undisturbed run
+    assert came_back and world.steps == reference.steps
+    assert sorted(world.steps) == list(range(8))
+    check(world, reference)
+
+
 def test_the_coordinator_restarted_before_any_event_changes_nothing() -> None:
     reference = undisturbed(num_pipelines=1, num_stages=3)
     for number in range(2, reference.num_events):

@@ -206,10 +206,12 @@ class Learned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCommitted:
-    """From the plan's reporter. Told again after a change of reporter: count each step once."""
+    """From the plan's reporter. Told again under a new plan (see ``Plan.told_step``): count each step once."""
 
     kind: Literal["step_committed"] = "step_committed"
     generation: int
+    plan_generation: int
+    """Of the plan under which it was committed."""
     summary: StepSummary
     learning_rate: float
     step_s: float

@@ -6,6 +6,7 @@ thread: the worker's loop drives it in production, the test worlds drive it on i
 ``perform(next())`` and hands in whatever arrives; every method returns at once.
 """
 
+from collections import deque
 from collections.abc import Callable
 
 from bamboo_trainer import control
@@ -31,6 +32,8 @@ from bamboo_trainer.step import StepState
 Send = Callable[[WorkerId, Frame], None]
 """Hands a frame to the link. A frame for a peer without a link is dropped; ``link_up`` makes up for it."""
 Report = Callable[[control.FromWorker], None]
+COMMITS_KEPT = 1024
+"""Steps that a new reporter can tell of when the coordinator was away and the old reporter's node is lost."""
 
 
 class ProtocolError(Exception):
@@ -56,6 +59,7 @@ class Executor:
         self._others: tuple[WorkerId, ...] = ()
         self._later: list[tuple[WorkerId, Frame]] = []  # of a newer generation, or of the next step
         self._last: StepSummary | None = None
+        self._committed: deque[tuple[int, StepSummary]] = deque(maxlen=COMMITS_KEPT)  # under which plan
         self._stop_wanted = False
         self._awaited: dict[int, WorkerId] = {}  # layer -> the peer it was asked of
         self._distrusted: set[int] = set()
@@ -100,8 +104,10 @@ class Executor:
             self._adopt_failover(plan)
         if is_member:
             self._sync_all()
-        if self.worker_id == plan.reporter and self._last is not None:
-            self._report_commit(self._last)
+        if self.worker_id == plan.reporter:
+            for under, summary in self._committed:
+                if summary.step > plan.told_step:
+                    self._report_commit(summary, under)
         self._replay_later()
 
     def learn(self, message: control.Learn) -> None:
@@ -114,6 +120,8 @@ class Executor:
                 self._compute.drop_layer(layer)
             self.committed_step = plan.first_step - 1
             self._last = None
+            while self._committed and self._committed[-1][1].step >= plan.first_step:
+                self._committed.pop()
         self._begin(plan.first_step)
         self._awaited = {}
         fetches = [fetch for fetch in plan.fetches if fetch.worker_id == self.worker_id]
@@ -333,7 +341,7 @@ class Executor:
         if last or (summary.step + 1) % self._spec.checkpoint_every == 0 or summary.step == self._save_after:
             self._to_save = summary.step
         if self.worker_id == self.plan.reporter:
-            self._report_commit(summary)
+            self._report_commit(summary, self.plan.generation)
         self._begin(summary.step + 1)
         self.stopped = last or stop
         if stop:
@@ -351,6 +359,7 @@ class Executor:
         self._learning.teach_step(summary, sums, self._routes.units_of)
         self.committed_step = summary.step
         self._last = summary
+        self._committed.append((self.plan.generation, summary))
 
     def _save(self) -> None:
         """Hosts share the layers out over the pipelines, so each is written once."""
@@ -477,12 +486,17 @@ class Executor:
             if layer not in wanted:
                 self._compute.drop_layer(layer)
 
-    def _report_commit(self, summary: StepSummary) -> None:
+    def _report_commit(self, summary: StepSummary, under: int) -> None:
         """The worker's loop fills in what needs a clock or the recipe."""
         samples = self._spec.num_microbatches * self._spec.microbatch_size
         self._report(
             control.StepCommitted(
-                generation=self.generation, summary=summary, learning_rate=0.0, step_s=0.0, num_samples=samples
+                generation=self.generation,
+                plan_generation=under,
+                summary=summary,
+                learning_rate=0.0,
+                step_s=0.0,
+                num_samples=samples,
             )
         )
 

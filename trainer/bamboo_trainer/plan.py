@@ -140,6 +140,8 @@ class Plan:
     continues: int = 0
     """Boundary: the generation of the boundary plan whose last step is just before ``first_step``; 0: none such, or
     steps of it are run again."""
+    told_step: int = -1
+    """The coordinator knows of every step up to here; the reporter tells of those after it, if it remembers them."""
     roll_forward: StepSummary | None = None
     """Boundary: a worker that holds the reduced gradients of this step but has not applied them does so first."""
     reason: str = ""

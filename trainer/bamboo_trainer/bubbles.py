@@ -15,24 +15,26 @@ MARGIN = 0.05
 """Share of a gap that is left free: waking up, messages, layers that take longer than they were measured."""
 MAX_ACTIONS = 20_000
 """Beyond so many forwards and backwards a step, the dry run takes seconds: FRC then fills any wait."""
+SLOTTED = (Mode.BUBBLE, Mode.EAGER)
+"""``eager`` does what does not fit once the worker's own work is done, so it leaves no margin."""
 
 Place = tuple[int, int]
 
 
 def with_slots(plan: Plan, durations: Durations, margin: float = MARGIN, result: DryRun | None = None) -> Plan:
-    """The plan whose ``bubble`` stages say which FRC fits where (``StagePlan.slots``).
+    """The plan whose ``bubble`` and ``eager`` stages say which FRC fits where (``StagePlan.slots``).
 
     ``result``: of ``dry_run`` of the plan without its shadows, where that is known.
     """
     num_actions = 2 * sum(len(p.microbatches) * len(p.stages) for p in plan.pipelines)
-    if num_actions > MAX_ACTIONS or not any(s.mode is Mode.BUBBLE and s.shadows for s in plan.stages()):
+    if num_actions > MAX_ACTIONS or not any(s.mode in SLOTTED and s.shadows for s in plan.stages()):
         return plan
     if result is None:
         result = dry_run(without_shadows(plan), durations)
     filled = {w: _fill(plan, w, result, durations, margin) for w in plan.worker_ids()}
 
     def slotted(stage: StagePlan) -> StagePlan:
-        if stage.mode is not Mode.BUBBLE:
+        if stage.mode not in SLOTTED:
             return stage
         return replace(stage, slots=tuple(filled[shadow][stage.place] for shadow in stage.shadows))
 
@@ -56,7 +58,8 @@ def _fill(
     }
     """When the input of a stage and microbatch is there: a shadow makes it itself, as a host or by FRC."""
     edges = [0.0, *(edge for slot in own for edge in (slot.start, slot.end)), result.makespan]
-    stages = sorted(plan.shadowed_by(worker_id), key=lambda stage: stage.shadows.index(worker_id))
+    shadowed = [stage for stage in plan.shadowed_by(worker_id) if stage.mode in SLOTTED]
+    stages = sorted(shadowed, key=lambda stage: stage.shadows.index(worker_id))
     pending = {
         stage.place: [(m, x) for m in plan.pipelines[stage.pipeline_index].microbatches for x in stage.layers]
         for stage in stages
@@ -64,8 +67,9 @@ def _fill(
     done = dict.fromkeys(pending, 0)
     slots: dict[Place, list[int]] = {place: [] for place in pending}
     for start, end in zip(edges[::2], edges[1::2], strict=True):
-        now, until = start, end - (end - start) * margin
+        now = start
         for stage in stages:
+            until = end if stage.mode is Mode.EAGER else end - (end - start) * margin
             d, s = stage.place
             for m, layer in pending[stage.place][done[stage.place] :]:
                 there_at = 0.0 if s == 0 else made.get((d, s, m), result.makespan)

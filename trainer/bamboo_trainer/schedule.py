@@ -163,9 +163,10 @@ def next_action(hosted: Sequence[HostedStage], shadowed: Sequence[ShadowedStage]
 
 
 def _is_redundant_wanted(s: ShadowedStage, num_done: int, *, waiting: bool) -> bool:
-    if s.stage.mode is Mode.BUBBLE and s.slots:
-        return s.num_layers_done < s.slots[min(num_done, len(s.slots) - 1)]
-    return s.stage.mode is Mode.EAGER or (s.stage.mode is Mode.BUBBLE and waiting)
+    is_left_to_do = s.stage.mode is Mode.EAGER and not waiting
+    if s.slots:
+        return is_left_to_do or s.num_layers_done < s.slots[min(num_done, len(s.slots) - 1)]
+    return is_left_to_do or (s.stage.mode in (Mode.EAGER, Mode.BUBBLE) and waiting)
 
 
 def _compute_action(hosted: Sequence[HostedStage], has: Has) -> Action | None:

@@ -3,7 +3,7 @@
 import pytest
 from bamboo_trainer.arrangement import uniform
 from bamboo_trainer.memory import memory_of
-from bamboo_trainer.outlook import outlook, simulate
+from bamboo_trainer.outlook import homes_of, loss_s, outlook, simulate
 from bamboo_trainer.plan import Mode
 from bamboo_trainer.wanted import Weather
 
@@ -71,3 +71,48 @@ def test_more_loss_makes_the_score_smaller_and_a_shadow_the_fatal_losses_rarer()
     assert outlook(bubble, rough, 0).microbatches_per_hour < outlook(bubble, calm, 0).microbatches_per_hour
     assert outlook(off, rough, 0).fatal_per_hour == pytest.approx(3 * 5.0)
     assert outlook(bubble, rough, 0).fatal_per_hour < 0.5
+
+
+FOUR = ((range(2), range(2, 4), range(4, 6), range(6, 8)),)
+
+
+def pairs(**changes: float) -> Weather:
+    """Nodes with two workers."""
+    return Weather(num_accelerators=2, link_bytes_per_s=FAST_LINK, **changes)  # type: ignore[arg-type]
+
+
+def test_fatal_losses_are_counted_by_node() -> None:
+    off, bubble = (uniform(FOUR, 8, mode, 1) for mode in (Mode.OFF, Mode.BUBBLE))
+    single, double = want(weather=Weather(hazard=5.0)), want(weather=pairs(hazard=5.0))
+    assert outlook(off, single, 0).fatal_per_hour == pytest.approx(4 * 5.0)
+    assert outlook(off, double, 0).fatal_per_hour == pytest.approx(2 * 5.0), "two nodes, each with two stages"
+    assert outlook(bubble, double, 0).losses_survived == 1, "stages and shadows alternate"
+    assert outlook(bubble, double, 0).fatal_per_hour < 0.5
+
+
+def test_all_on_one_node_no_shadow_helps() -> None:
+    wanted = want(weather=Weather(hazard=5.0, num_accelerators=4))
+    seen = outlook(uniform(FOUR, 8, Mode.BUBBLE, 1), wanted, 0)
+    assert (seen.losses_survived, seen.fatal_per_hour) == (0, pytest.approx(5.0))
+
+
+def test_the_loss_of_a_node_costs_what_its_stages_do_but_one_change_of_plan() -> None:
+    bubble, wanted = uniform(FOUR, 8, Mode.LAZY, 1), want(weather=pairs(switch_s=3.0))
+    homes, shares = homes_of(bubble, 2), [(0.0,) * 4]
+
+    def price(*stages: int) -> float:
+        return loss_s(bubble, homes, [(0, s) for s in stages], wanted, 1.0, shares, num_standbys=2) - 3.0
+
+    assert homes[0, 0] == homes[0, 2]
+    assert price(0, 2) == pytest.approx(price(0) + price(2))
+
+
+def test_pipelines_make_the_loss_of_a_node_good_side_by_side() -> None:
+    cuts = ((range(4), range(4, 8)),) * 2
+    lazy, wanted = uniform(cuts, 8, Mode.LAZY, 1), want(weather=pairs())
+    homes, shares = homes_of(lazy, 2), [(0.0, 0.0)] * 2
+    first, *others = [place for place in homes if homes[place] == homes[0, 0]]
+    assert [d for d, _ in others] == [1], "a stage of each pipeline"
+    assert loss_s(lazy, homes, [first, *others], wanted, 1.0, shares, 2) == pytest.approx(
+        loss_s(lazy, homes, [first], wanted, 1.0, shares, 2)
+    )

@@ -38,11 +38,6 @@ class Arrangement:
         equal = len(set(self.num_stages)) == 1
         return f"{self.num_pipelines} x {self.num_stages[0]}" if equal else " + ".join(map(str, self.num_stages))
 
-    @property
-    def survives_any_loss(self) -> bool:
-        """Each layer has two holders at least: no single loss leads back to a checkpoint."""
-        return self.num_pipelines >= 2 or all(self.shadow_indices(0, s) for s in range(len(self.cuts[0])))
-
     def shadow_indices(self, pipeline_index: int, stage_index: int) -> tuple[int, ...]:
         """The stages of the pipeline whose workers shadow this one; none where its mode has no shadows."""
         if not self.modes[pipeline_index][stage_index].has_shadows:

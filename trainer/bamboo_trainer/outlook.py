@@ -3,7 +3,7 @@
 The formulas and what they take for granted: docs/planner.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -13,8 +13,9 @@ from bamboo_trainer.bubbles import with_slots
 from bamboo_trainer.control import LayerCost
 from bamboo_trainer.dryrun import DryRun, Durations, dry_run
 from bamboo_trainer.memory import WorkerMemory, memory_of
+from bamboo_trainer.placement import apart, spread
 from bamboo_trainer.plan import Member, Mode, NodeId, Plan, PlanKind, WorkerId
-from bamboo_trainer.survival import fatal_per_hour
+from bamboo_trainer.survival import fatal_per_hour, losses_survived
 from bamboo_trainer.wanted import TAKE_IN_S, Wanted, Weather
 
 MAX_DRY_ACTIONS = 1_000
@@ -29,6 +30,8 @@ REROUTE_FACTOR = 2.0
 steps, where a stage's share of the step is 0.8."""
 
 Cut = tuple[range, ...]
+Place = tuple[int, int]
+"""Pipeline and stage."""
 Shares = tuple[float, ...]
 """By stage: of its redundant forwards, what a step does."""
 
@@ -40,6 +43,8 @@ class Outlook:
     """The score: committed, expected losses and their price included."""
     fatal_per_hour: float
     """Times an hour that all holders of some layer go together."""
+    losses_survived: int
+    """Of nodes at once, whichever they are, that leave each layer a holder."""
     memory: tuple[tuple[WorkerMemory, ...], ...]
     """By pipeline and stage."""
     shares: tuple[Shares, ...]
@@ -75,15 +80,16 @@ def outlook(arrangement: Arrangement, wanted: Wanted, num_standbys: int) -> Outl
         for d, cut in enumerate(arrangement.cuts)
     )
     fatal = fatal_rate(arrangement, wanted, num_standbys)
+    homes = homes_of(arrangement, weather.num_accelerators, num_standbys)
     lost_share = fatal / 3600.0 * weather.restore_s + sum(
-        weather.hazard / 3600.0 * loss_s(arrangement, d, s, wanted, step_s, shares[d][s], num_standbys)
-        for d, cut in enumerate(arrangement.cuts)
-        for s in range(len(cut))
+        weather.hazard / 3600.0 * loss_s(arrangement, homes, lost, wanted, step_s, shares, num_standbys)
+        for lost in _by_node(homes)
     )
     return Outlook(
         step_s=step_s,
         microbatches_per_hour=3600.0 * wanted.num_microbatches / step_s * max(0.0, 1.0 - lost_share),
         fatal_per_hour=fatal,
+        losses_survived=losses_survived(on_paper(arrangement, weather.num_accelerators, num_standbys)),
         memory=memory,
         shares=shares,
         fits=weather.memory_bytes is None or all(m.peak <= weather.memory_bytes for row in memory for m in row),
@@ -191,40 +197,62 @@ def _of(arrangement: Arrangement, d: int, layer: int) -> int:
 
 
 def loss_s(
-    arrangement: Arrangement, d: int, s: int, wanted: Wanted, step_s: float, share: float, num_standbys: int
+    arrangement: Arrangement,
+    homes: Mapping[Place, NodeId],
+    lost: Sequence[Place],
+    wanted: Wanted,
+    step_s: float,
+    shares: Sequence[Shares],
+    num_standbys: int,
 ) -> float:
-    """Expected price of the loss of a stage's worker at any moment of a step, in seconds of the whole run.
+    """Expected price of the loss of the node that runs the stages ``lost``, at any moment of a step, in seconds of the
+    whole run.
 
-    Within the step, whoever takes over does the stage's whole share of it beside its own: what was done once more, the
-    rest in turns; less the FRC at hand. A step that is run again has lost half of itself, and waits for the layers that
-    a new place lacks. Both end in a change of plan. Without a standby a worker is missing until another has booted.
+    Within the step, those who take over do the stages' whole share of it beside their own; pipelines do so side by
+    side. A step that is run again has lost half of itself, and waits for the layers that a new place lacks. Both end in
+    a change of plan. Without standbys, workers are missing until others have booted.
     """
-    weather, mode = wanted.weather, arrangement.modes[d][s]
+    weather = wanted.weather
+    missing_s = weather.boot_s * max(0, len(lost) - num_standbys) / arrangement.num_hosts
+    within: dict[int, float] = {}
+    for d, s in lost:
+        taken_over_s = _taken_over_s(arrangement, homes, d, s, wanted, shares[d][s])
+        if taken_over_s is None:
+            state_bytes = sum(wanted.costs[x].state_bytes for e, other in lost for x in arrangement.cuts[e][other])
+            return weather.switch_s + missing_s + HALT_S + step_s / 2 + state_bytes / weather.link_bytes_per_s
+        within[d] = within.get(d, 0.0) + taken_over_s
+    return weather.switch_s + missing_s + max(within.values())
+
+
+def _taken_over_s(
+    arrangement: Arrangement, homes: Mapping[Place, NodeId], d: int, s: int, wanted: Wanted, share: float
+) -> float | None:
+    """What was done once more, the rest in turns, less the FRC at hand. None: nobody can take the stage over."""
+    mode = arrangement.modes[d][s]
     layers = [wanted.costs[x] for x in arrangement.cuts[d][s]]
     num_microbatches = len(arrangement.microbatches[d])
     forward_s = num_microbatches * sum(c.forward_s for c in layers)
     backward_s = num_microbatches * sum(c.backward_s for c in layers)
-    missing_s = 0.0 if num_standbys else weather.boot_s / arrangement.num_hosts
-    has_shadow = bool(arrangement.shadow_indices(d, s))
+    has_shadow = any(homes[d, other] != homes[d, s] for other in arrangement.shadow_indices(d, s))
     if mode is Mode.FULL and has_shadow:
-        again_s = 0.0
-    elif mode.survives_within_step and has_shadow:
-        again_s = forward_s * (1.0 - share) + backward_s
-    elif mode.survives_within_step and is_covered(arrangement, d, s):
-        again_s = REROUTE_FACTOR * (forward_s + backward_s)
-    else:
-        again_s = HALT_S + step_s / 2 + sum(c.state_bytes for c in layers) / weather.link_bytes_per_s
-    return weather.switch_s + missing_s + again_s
+        return 0.0
+    if mode.survives_within_step and has_shadow:
+        return forward_s * (1.0 - share) + backward_s
+    if mode.survives_within_step and is_covered(arrangement, homes, d, s):
+        return REROUTE_FACTOR * (forward_s + backward_s)
+    return None
 
 
-def is_covered(arrangement: Arrangement, d: int, s: int) -> bool:
-    """One worker of another pipeline holds all layers of the stage, as it has to for taking it over."""
+def is_covered(arrangement: Arrangement, homes: Mapping[Place, NodeId], d: int, s: int) -> bool:
+    """One worker of another pipeline, on another node, holds all layers of the stage, as it has to for taking it
+    over."""
     layers = arrangement.cuts[d][s]
     return any(
         set(layers) <= {x for held in (other, *arrangement.shadowed_by(e, other)) for x in cut[held]}
         for e, cut in enumerate(arrangement.cuts)
         if e != d
         for other in range(len(cut))
+        if homes[e, other] != homes[d, s]
     )
 
 
@@ -237,20 +265,44 @@ def fatal_rate(arrangement: Arrangement, wanted: Wanted, num_standbys: int) -> f
     weather = wanted.weather
     biggest = max(sum(wanted.costs[x].state_bytes for x in layers) for cut in arrangement.cuts for layers in cut)
     least = 2 if wanted.is_redundant else 1
-    thins_out = (wanted.num_pipelines or 1) > 1 and arrangement.num_hosts - 1 < least * arrangement.num_pipelines
-    waits_s = weather.boot_s if thins_out and not num_standbys else 0.0
+    most_lost = max(map(len, _by_node(homes_of(arrangement, weather.num_accelerators, num_standbys))))
+    left = arrangement.num_hosts - most_lost
+    thins_out = (wanted.num_pipelines or 1) > 1 and left < least * arrangement.num_pipelines
+    waits_s = weather.boot_s if thins_out and num_standbys < most_lost else 0.0
     window_s = TAKE_IN_S + waits_s + biggest / weather.link_bytes_per_s
-    return fatal_per_hour(on_paper(arrangement), weather.hazard, window_s)
+    return fatal_per_hour(on_paper(arrangement, weather.num_accelerators, num_standbys), weather.hazard, window_s)
 
 
-def on_paper(arrangement: Arrangement) -> Plan:
-    """With a worker and a node of its own for each stage."""
+# --- on paper ---------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def homes_of(arrangement: Arrangement, num_accelerators: int = 1, num_standbys: int = 0) -> dict[Place, NodeId]:
+    """The node of each stage, by pipeline and stage, on as few nodes as have room for all workers."""
+    places = [(d, s) for d, cut in enumerate(arrangement.cuts) for s in range(len(cut))]
+    if num_accelerators == 1:
+        return {(d, s): NodeId(f"{d}.{s}") for d, s in places}
+    num_nodes = -(-(len(places) + num_standbys) // num_accelerators)
+    return dict(zip(places, spread(arrangement, num_nodes, num_accelerators), strict=True))
+
+
+def _by_node(homes: Mapping[Place, NodeId]) -> list[list[Place]]:
+    found: dict[NodeId, list[Place]] = {}
+    for place, node_id in homes.items():
+        found.setdefault(node_id, []).append(place)
+    return list(found.values())
+
+
+@lru_cache(maxsize=256)
+def on_paper(arrangement: Arrangement, num_accelerators: int = 1, num_standbys: int = 0) -> Plan:
+    """With a worker for each stage, on nodes that have so many each."""
+    homes = homes_of(arrangement, num_accelerators, num_standbys)
     rows = [[WorkerId(f"{d}.{s}") for s in range(len(cut))] for d, cut in enumerate(arrangement.cuts)]
-    members = [Member(worker_id=w, node_id=NodeId(w), address="", port=0) for row in rows for w in row]
+    node = {rows[d][s]: node_id for (d, s), node_id in homes.items()}
     return Plan(
         generation=0,
         kind=PlanKind.BOUNDARY,
         first_step=0,
-        pipelines=staff(arrangement, rows),
-        members=tuple(members),
+        pipelines=apart(staff(arrangement, rows), node),
+        members=tuple(Member(worker_id=w, node_id=node[w], address="", port=0) for row in rows for w in row),
     )

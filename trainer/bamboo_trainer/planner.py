@@ -74,8 +74,8 @@ def choose(num_workers: int, wanted: Wanted) -> Choice:
     found = [
         _Candidate(
             arrangement,
-            outlook(arrangement, wanted, num_workers - arrangement.num_hosts),
-            wanted.mode is not None or arrangement.survives_any_loss,
+            seen := outlook(arrangement, wanted, num_workers - arrangement.num_hosts),
+            wanted.mode is not None or seen.losses_survived > 0,
         )
         for shape in _worth_a_look(num_workers, wanted)
         for arrangement in protections(_cut(shape, wanted), _share_out(shape, wanted), wanted)

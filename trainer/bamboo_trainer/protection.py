@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from bamboo_trainer.arrangement import Arrangement
 from bamboo_trainer.memory import memory_of
-from bamboo_trainer.outlook import Cut, Shares, is_covered, loss_s, simulate
+from bamboo_trainer.outlook import Cut, Shares, homes_of, is_covered, loss_s, simulate
 from bamboo_trainer.plan import Mode
 from bamboo_trainer.wanted import Wanted
 
@@ -45,29 +45,32 @@ def _protect(
         simulate(cut, len(microbatches[d]), first.modes[d], level, wanted.costs) for d, cut in enumerate(first.cuts)
     ]
     step_s = max(made_s for made_s, _ in runs)
+    homes = homes_of(first, wanted.weather.num_accelerators)
+    none = [(0.0,) * len(cut) for cut in cuts]
 
     def price(mode: Mode, d: int, s: int) -> float:
         alike = _with(cuts, microbatches, tuple((mode,) * len(cut) for cut in cuts), level)
-        share = runs[d][1][s] if mode is Mode.BUBBLE else 0.0
-        return loss_s(alike, d, s, wanted, step_s, share, num_standbys=1)
+        shares = [made for _, made in runs] if mode is Mode.BUBBLE else none
+        return loss_s(alike, homes, [(d, s)], wanted, step_s, shares, num_standbys=1)
 
     def best(d: int, s: int, modes: tuple[Mode, ...]) -> Mode:
         if len(cuts[d]) == 1 and modes[0].has_shadows:  # there is nobody to shadow it
             modes = BARE
-        if modes is BARE and not is_covered(first, d, s):  # and nobody in another pipeline to take it over
+        if modes is BARE and not is_covered(first, homes, d, s):  # and nobody in another pipeline to take it over
             return Mode.OFF
         return min(modes, key=lambda mode: price(mode, d, s))
 
     modes = tuple(tuple(best(d, s, among) for s in range(len(cut))) for d, cut in enumerate(cuts))
     chosen = _with(cuts, microbatches, modes, level)
-    return _covered(_within_memory(chosen, wanted, [share for _, share in runs], best))
+    return _covered(_within_memory(chosen, wanted, [share for _, share in runs], best), wanted)
 
 
-def _covered(chosen: Arrangement) -> Arrangement:
+def _covered(chosen: Arrangement, wanted: Wanted) -> Arrangement:
     """A stage that nobody could take over is not called ``reroute``: others may have lost what covered it."""
+    homes = homes_of(chosen, wanted.weather.num_accelerators)
     for d, cut in enumerate(chosen.cuts):
         for s in range(len(cut)):
-            if chosen.modes[d][s] is Mode.REROUTE and not is_covered(chosen, d, s):
+            if chosen.modes[d][s] is Mode.REROUTE and not is_covered(chosen, homes, d, s):
                 chosen = _changed(chosen, d, s, Mode.OFF)
     return chosen
 

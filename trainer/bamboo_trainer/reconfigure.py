@@ -35,7 +35,8 @@ def plan_boundary(
     hosts = place(staying, arrangement, [cost.parameter_bytes for cost in wanted.costs])
     names = iter([c.worker_id for c in hosts])
     rows = [[next(names) for _ in range(num_stages)] for num_stages in arrangement.num_stages]
-    pipelines = apart(staff(arrangement, rows), hosts)
+    planned = staff(arrangement, rows)
+    pipelines = apart(planned, {c.worker_id: c.node_id for c in hosts})
     fetches = _fetches(pipelines, hosts, candidates)
     sources = {fetch.source for fetch in fetches}
     members = hosts + [c for c in candidates if c.worker_id in sources and c not in hosts]
@@ -50,7 +51,7 @@ def plan_boundary(
         fetches=fetches,
         checkpoint_step=checkpoint_step,
         roll_forward=roll_forward,
-        reason=_explain(arrangement, len(staying), wanted, fetches, reason),
+        reason=_explain(arrangement, len(staying), wanted, fetches, reason) + _left_out(planned, pipelines),
     )
     return with_slots(plan, Durations(forward=wanted.forward_s, backward=wanted.backward_s))
 
@@ -58,7 +59,8 @@ def plan_boundary(
 def _fetches(
     pipelines: Sequence[Pipeline], hosts: Sequence[Candidate], candidates: Sequence[Candidate]
 ) -> tuple[Fetch, ...]:
-    """From a member rather than a stranger, from the same zone rather than afar, from whoever has been asked least."""
+    """From a member rather than a stranger, from the same node, or else zone, rather than afar, from whoever has been
+    asked least."""
     asked: Counter[WorkerId] = Counter()
     fetches = []
     for worker in hosts:
@@ -66,7 +68,13 @@ def _fetches(
         for layer in sorted({x for stage in stages for x in stage.layers} - worker.layers):
             holders = [c for c in candidates if layer in c.layers]
             rank = {
-                c.worker_id: (c not in hosts, c.leaving, c.zone != worker.zone, asked[c.worker_id]) for c in holders
+                c.worker_id: (
+                    c not in hosts,
+                    c.leaving,
+                    (c.node_id != worker.node_id) + (c.zone != worker.zone),
+                    asked[c.worker_id],
+                )
+                for c in holders
             }
             source = min(rank, key=lambda w: (rank[w], w), default=None)
             if source is not None:
@@ -89,6 +97,17 @@ def _explain(arrangement: Arrangement, num_workers: int, wanted: Wanted, fetches
     if wanted.is_auto:
         text += f"; {choose(num_workers, wanted).reason}"
     return f"{reason}; {text}" if reason else text
+
+
+def _left_out(planned: Sequence[Pipeline], pipelines: Sequence[Pipeline]) -> str:
+    """Of which stages a shadow could only sit on their own node."""
+    before, after = ([s for p in found for s in p.stages] for found in (planned, pipelines))
+    fewer = [s for s, kept in zip(before, after, strict=True) if len(kept.shadows) < len(s.shadows)]
+    if not fewer:
+        return ""
+    names = ", ".join(f"{s.pipeline_index}.{s.stage_index}" for s in fewer)
+    what = f"stage {names} lacks a shadow, which" if len(fewer) == 1 else f"stages {names} lack shadows, which"
+    return f"; {what} could only sit on the stage's own node"
 
 
 def _count(number: int, noun: str) -> str:

@@ -27,6 +27,8 @@ class Weather:
 
     hazard: float = PRIOR_HAZARD
     """Losses per node and hour."""
+    num_accelerators: int = 1
+    """Of a node, each with a worker: a loss takes so many."""
     link_bytes_per_s: float = PRIOR_BYTES_PER_S
     switch_s: float = PRIOR_SWITCH_S
     boot_s: float = PRIOR_BOOT_S

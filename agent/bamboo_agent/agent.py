@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bamboo_trainer.plan import NodeId
 
+from bamboo_agent import accelerators
 from bamboo_agent.config import AgentConfig, ConfigError, read_config
 from bamboo_agent.link import Link
 from bamboo_agent.messages import PROTOCOL_VERSION, Beat, Join, Leave, StartWorker, StopWorker, TellWorker, ToAgent
@@ -26,6 +27,7 @@ class Agent:
         self._config = config
         self._boot_id = uuid.uuid4().hex
         self._left = asyncio.Event()
+        self._devices = accelerators.devices(os.environ)
         self._nursery = Nursery() if has_nursery else None
         self._link = Link(
             read_config=lambda: read_config(path), join=self._join, beat=self._beat, on_message=self._on_message
@@ -38,7 +40,8 @@ class Agent:
                 "BAMBOO_BEAT_S": str(config.beat_s),
                 "BAMBOO_LINK_SECRET": config.secret,
             },
-            log_path=path.parent / "worker.log",
+            folder=path.parent,
+            devices=self._devices,
             say=self._link.say,
             nursery=self._nursery,
         )
@@ -82,6 +85,7 @@ class Agent:
             address=self._config.address,
             pid=os.getpid(),
             workers=self._workers.states(),
+            num_accelerators=self._config.num_accelerators or max(1, len(self._devices)),
         )
 
     def _beat(self) -> Beat:
@@ -96,8 +100,8 @@ class Agent:
 
     async def _on_message(self, message: ToAgent) -> None:
         match message:
-            case StartWorker(worker_id=worker_id):
-                self._workers.start(worker_id)
+            case StartWorker(worker_id=worker_id, accelerator=accelerator):
+                self._workers.start(worker_id, accelerator)
             case StopWorker(worker_id=worker_id, fence=fence, reason=reason):
                 self._workers.stop(worker_id, fence=fence, reason=reason)
             case TellWorker(worker_id=worker_id, message=told):

@@ -37,6 +37,8 @@ class AgentConfig:
     """Empty: the environment's ``AWS_EC2_METADATA_SERVICE_ENDPOINT``, or EC2's address."""
     notice_poll_s: float = 5.0
     """AWS recommends 5 s; its notice comes up to 120 s ahead."""
+    num_accelerators: int | None = None
+    """Workers of the node. None: one for each device that the machine has, and at least one."""
 
     @property
     def endpoint(self) -> str:

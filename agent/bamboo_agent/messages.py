@@ -14,7 +14,7 @@ from bamboo_trainer.control import FromWorker, ToWorker
 from bamboo_trainer.plan import NodeId, WorkerId
 from pydantic import Field, TypeAdapter
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 # --- agent to coordinator --------------------------------------------------------------------------------------
 
@@ -47,6 +47,8 @@ class Join:
     address: str
     pid: int
     workers: tuple[WorkerState, ...]
+    num_accelerators: int = 1
+    """So many workers the node is given. (Version 1 did not say.)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +151,14 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartWorker:
-    """Start a worker process under this id, unless it already runs. Worker ids are given by the coordinator."""
+    """Start a worker process under this id, unless it already runs. Worker ids are given by the coordinator.
+
+    ``accelerator``: its number on the node, from 0; the worker sees no other.
+    """
 
     kind: Literal["start_worker"] = "start_worker"
     worker_id: WorkerId
+    accelerator: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ from bamboo_trainer.control import (
 )
 from bamboo_trainer.plan import WorkerId
 
+from bamboo_agent import accelerators
 from bamboo_agent.channel import LineChannel
 from bamboo_agent.messages import AgentMessage, WorkerExited, WorkerSaid, WorkerStarted, WorkerState
 from bamboo_agent.nursery import Nursery, Process
@@ -43,18 +44,19 @@ DRAIN_S = 0.5
 """How long what a dead worker has said may take to be read, should a child of its keep the socket open."""
 TAIL_BYTES = 8192
 LOG_LIMIT_BYTES = 16 << 20
-"""A longer worker.log is set aside (one old one is kept) when the next worker starts."""
+"""A longer log is set aside (one old one is kept) when the next worker of its accelerator starts."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Worker:
     worker_id: WorkerId
+    accelerator: int
     channel: LineChannel
     process: Process | None = None
     """None: it is about to be."""
     killed: bool = False
     log_start: int = 0
-    """Where this worker's own lines begin in worker.log."""
+    """Where this worker's own lines begin in its accelerator's log."""
     heard_at: float = field(default_factory=time.monotonic)
     ready: WorkerReady | None = None
     run_id: str | None = None
@@ -68,16 +70,18 @@ class Workers:
         *,
         command: tuple[str, ...],
         environment: dict[str, str],
-        log_path: Path,
+        folder: Path,
+        devices: tuple[str, ...],
         say: Callable[[AgentMessage], None],
         nursery: Nursery | None = None,
     ) -> None:
-        """``command`` starts a worker cold. ``environment`` is added to the agent's own; ``say`` takes what the
-        coordinator is to hear, in order.
+        """``command`` starts a worker cold. ``environment`` is added to the agent's own; ``folder`` gets a log for each
+        accelerator, of which ``devices`` are real; ``say`` takes what the coordinator is to hear, in order.
         """
         self._command = command
         self._environment = environment
-        self._log_path = log_path
+        self._folder = folder
+        self._devices = devices
         self._say = say
         self._nursery = nursery
         self._alive: dict[WorkerId, _Worker] = {}
@@ -102,12 +106,14 @@ class Workers:
         now = time.monotonic()
         return {worker.worker_id: now - worker.heard_at for worker in self._alive.values() if worker.process}
 
-    def start(self, worker_id: WorkerId) -> None:
+    def start(self, worker_id: WorkerId, accelerator: int) -> None:
         """Comes back at once: the nursery may have to load. What the worker is told meanwhile, it finds."""
         if worker_id in self._alive or worker_id in self._ended:
             return
         ours, theirs = socket.socketpair()
-        worker = self._alive[worker_id] = _Worker(worker_id=worker_id, channel=LineChannel(ours))
+        worker = self._alive[worker_id] = _Worker(
+            worker_id=worker_id, accelerator=accelerator, channel=LineChannel(ours)
+        )
         self._begin(self._live(worker, theirs))
 
     def tell(self, worker_id: WorkerId, message: ToWorker) -> None:
@@ -153,12 +159,14 @@ class Workers:
             _kill(worker)
         exit_code = await self._watch(worker, worker.process)
         log.info("worker %s ended with exit code %d", worker.worker_id, exit_code)
-        await self._bury(worker, exit_code=exit_code, log_tail=_tail(self._log_path, worker.log_start))
+        log_tail = _tail(self._log_path(worker.accelerator), worker.log_start)
+        await self._bury(worker, exit_code=exit_code, log_tail=log_tail)
 
     async def _spawn(self, worker: _Worker, control: socket.socket) -> Process:
         """By the nursery if that can be. Raises OSError."""
-        environment = os.environ | self._environment | {"BAMBOO_WORKER_ID": worker.worker_id}
-        with self._open_log(worker.worker_id) as output:
+        own = accelerators.environment_of(worker.accelerator, self._devices)
+        environment = os.environ | self._environment | own | {"BAMBOO_WORKER_ID": worker.worker_id}
+        with self._open_log(worker) as output:
             worker.log_start = output.tell()
             if self._nursery is not None:
                 birth = Birth(command=self._command, environment=environment, folder=os.getcwd(), is_node=False)
@@ -178,13 +186,18 @@ class Workers:
                 preexec_fn=births.die_with_parent,
             )
 
-    def _open_log(self, worker_id: WorkerId) -> BinaryIO:
+    def _open_log(self, worker: _Worker) -> BinaryIO:
+        path = self._log_path(worker.accelerator)
         with contextlib.suppress(FileNotFoundError):
-            if self._log_path.stat().st_size > LOG_LIMIT_BYTES:
-                self._log_path.replace(self._log_path.with_suffix(".log.1"))
-        output = self._log_path.open("ab", buffering=0)
-        output.write(f"--- worker {worker_id}\n".encode())
+            if path.stat().st_size > LOG_LIMIT_BYTES:
+                path.replace(path.with_suffix(".log.1"))
+        output = path.open("ab", buffering=0)
+        output.write(f"--- worker {worker.worker_id}\n".encode())
         return cast(BinaryIO, output)
+
+    def _log_path(self, accelerator: int) -> Path:
+        """``worker.log``, ``worker-1.log``, …"""
+        return self._folder / (f"worker-{accelerator}.log" if accelerator else "worker.log")
 
     async def _watch(self, worker: _Worker, process: Process) -> int:
         """The exit code. What the worker said last is relayed before."""

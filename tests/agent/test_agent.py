@@ -212,7 +212,7 @@ def test_a_coordinator_of_a_newer_protocol_is_named_as_such_and_tried_again(
     node: Node, coordinator: CoordinatorDouble
 ) -> None:
     coordinator.first_words = '{"kind": "hello_from_the_future"}'
-    wait_until(lambda: "protocol version 1) cannot read: install the same version" in node.log, "the log line")
+    wait_until(lambda: "protocol version 2) cannot read: install the same version" in node.log, "the log line")
     coordinator.first_words = None
     wait_until(lambda: bool(coordinator.beats), "the link")
 

@@ -202,6 +202,15 @@ def test_a_forked_worker_is_a_child_in_the_group_of_its_node_as_all_of_it_is(
     wait_until(lambda: marked(tmp_path) == [], "all of it to vanish")
 
 
+def test_all_workers_of_a_node_are_born_of_its_one_nursery(node: Node, coordinator: CoordinatorDouble) -> None:
+    wait_until(lambda: bool(coordinator.joins), "the agent to join")
+    for accelerator, worker_id in enumerate((WORKER, SECOND)):
+        coordinator.tell(StartWorker(worker_id=worker_id, accelerator=accelerator))
+    wait_until(lambda: len(coordinator.said(WorkerReady)) == 2, "both workers to be ready")
+    assert {started.worker_id for started in coordinator.said(WorkerStarted)} == {WORKER, SECOND}
+    assert "is started cold" not in node.log
+
+
 def test_its_exit_is_told_with_its_code_and_the_end_of_its_log(node: Node, coordinator: CoordinatorDouble) -> None:
     start_worker(coordinator)
     prepare(coordinator, say="last words", exit_code=7)

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field, replace
 
 from bamboo_agent.messages import TellWorker, ToAgent
 from bamboo_trainer.control import ToWorker
-from bamboo_trainer.plan import NodeId, WorkerId
+from bamboo_trainer.plan import NodeId, WorkerId, node_id_of
 
-from bamboo_cli.coordinator.entities import Checkpoints, Cluster, Node, Progress, Run, Worker
+from bamboo_cli.coordinator.entities import Accelerator, Checkpoints, Cluster, Node, Progress, Run, Worker
 from bamboo_cli.coordinator.events import FinishRequest, Instruction, SendToAgent, StoryKind, Tell
 from bamboo_cli.coordinator.settings import ClusterConfig
 from bamboo_cli.coordinator.states import (
@@ -57,13 +57,13 @@ class Board:
         """The run that has not ended."""
         return self.run if self.run is not None and self.run.state not in ENDED else None
 
-    def node_of(self, worker_id: WorkerId) -> Node | None:
-        """The node whose newest, living worker this is."""
-        node = self.nodes.get(NodeId(worker_id.rpartition("/")[0]))
-        return node if node is not None and node.worker is not None and node.worker.worker_id == worker_id else None
+    def worker_of(self, worker_id: WorkerId) -> Worker | None:
+        """None: it is not the newest on its accelerator, or does not live."""
+        node = self.nodes.get(node_id_of(worker_id))
+        return node.worker(worker_id) if node is not None else None
 
     def is_live(self, worker_id: WorkerId) -> bool:
-        return self.node_of(worker_id) is not None
+        return self.worker_of(worker_id) is not None
 
     def in_order(self) -> list[Node]:
         return sorted(self.nodes.values(), key=lambda node: node.number)
@@ -74,9 +74,16 @@ class Board:
             return []
         return [w for w in self.run.plan.worker_ids() if self.is_live(w)]
 
-    def staying(self, *states: WorkerState) -> list[Node]:
-        """Nodes that are not leaving and whose worker is in one of the states."""
-        return [n for n in self.in_order() if n.worker is not None and n.worker.state in states and not n.leaving]
+    def workers(self, *states: WorkerState) -> list[Worker]:
+        """In one of the states, node after node."""
+        return [worker for node in self.in_order() for worker in node.workers if worker.state in states]
+
+    def workers_on(self, node_id: NodeId, *states: WorkerState) -> list[Worker]:
+        return [worker for worker in self.nodes[node_id].workers if worker.state in states]
+
+    def staying(self, *states: WorkerState) -> list[Worker]:
+        """The same, on nodes that are not leaving."""
+        return [worker for worker in self.workers(*states) if not self.nodes[worker.node_id].leaving]
 
     # --- changes ------------------------------------------------------------------------------------------------
 
@@ -84,8 +91,22 @@ class Board:
         self.nodes[node.node_id] = node
         return node
 
-    def put_worker(self, node: Node, worker: Worker | None) -> Node:
-        return self.put(replace(node, worker=worker))
+    def put_accelerator(self, node: Node, index: int, accelerator: Accelerator) -> Node:
+        others = node.accelerators
+        return self.put(replace(node, accelerators=(*others[:index], accelerator, *others[index + 1 :])))
+
+    def put_worker(self, worker: Worker) -> Node:
+        node = self.nodes[worker.node_id]
+        accelerator = node.accelerators[worker.accelerator]
+        return self.put_accelerator(node, worker.accelerator, replace(accelerator, worker=worker))
+
+    def remove_worker(self, worker: Worker) -> Node:
+        node = self.nodes[worker.node_id]
+        accelerator = node.accelerators[worker.accelerator]
+        return self.put_accelerator(node, worker.accelerator, replace(accelerator, worker=None))
+
+    def remove_workers(self, node: Node) -> Node:
+        return self.put(replace(node, accelerators=tuple(replace(each, worker=None) for each in node.accelerators)))
 
     def move_node(self, node: Node, state: NodeState, reason: NodeReason = NodeReason.NONE) -> Node:
         """Raises IllegalMove when ``NODE_MOVES`` has no such move."""
@@ -117,9 +138,8 @@ class Board:
             self.out.append(SendToAgent(node_id=node_id, message=message))
 
     def tell_worker(self, worker_id: WorkerId, message: ToWorker) -> None:
-        node = self.node_of(worker_id)
-        if node is not None:
-            self.send(node.node_id, TellWorker(worker_id=worker_id, message=message))
+        if self.is_live(worker_id):
+            self.send(node_id_of(worker_id), TellWorker(worker_id=worker_id, message=message))
 
     def tell(self, kind: StoryKind, text: str, *, node_id: NodeId | None = None, **numbers: float) -> None:
         """One line of the story; the run at hand is named by itself."""

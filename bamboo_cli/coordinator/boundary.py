@@ -1,24 +1,26 @@
 """The next plan for a step boundary: from which step, over whom. docs/coordinator.md."""
 
 from dataclasses import replace
+from functools import lru_cache
 
 from bamboo_trainer.placement import Candidate
-from bamboo_trainer.plan import Fetch, Plan, StepSummary, WorkerId
+from bamboo_trainer.plan import Plan, StepSummary, WorkerId
 from bamboo_trainer.planner import arrange
 from bamboo_trainer.reconfigure import plan_boundary
+from bamboo_trainer.wanted import Wanted
 
 from bamboo_cli.coordinator import checkpoints, progress
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import Run
+from bamboo_cli.coordinator.entities import Run, Worker
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.plans import put_in_force
-from bamboo_cli.coordinator.roster import reckoned_with
+from bamboo_cli.coordinator.roster import num_nodes, reckoned_with
 from bamboo_cli.coordinator.states import WANTED, NodeState, RunState, WorkerState
 from bamboo_cli.coordinator.weather import wanted_of
 
 
 def is_anybody_coming(board: Board) -> bool:
-    """A node that is about to be rented, boots, or has a worker on its way to be prepared."""
+    """A node that is about to be rented, boots, or has a worker that is yet to be prepared."""
     if board.config.replace and sum(n.state in WANTED for n in board.nodes.values()) < board.config.num_nodes:
         return True
     for node in board.nodes.values():
@@ -27,10 +29,19 @@ def is_anybody_coming(board: Board) -> bool:
         if node.state in (NodeState.INTENDED, NodeState.BOOTING):
             return True
         if node.state in (NodeState.JOINED, NodeState.STANDBY, NodeState.ACTIVE) and (
-            node.worker is None or node.worker.state is not WorkerState.PREPARED
+            any(each.worker is None or each.worker.state is not WorkerState.PREPARED for each in node.accelerators)
         ):
             return True
     return False
+
+
+def is_node_half_there(board: Board) -> bool:
+    """Its first worker has just been prepared, and the others will be in a moment."""
+    return any(
+        board.now - worker.since < board.config.gather_s
+        and len(board.nodes[worker.node_id].accelerators) > len(board.workers_on(worker.node_id, WorkerState.PREPARED))
+        for worker in board.staying(WorkerState.PREPARED)
+    )
 
 
 def num_hoped_for(board: Board) -> int:
@@ -47,14 +58,14 @@ def may_have_enough(board: Board) -> bool:
 
 
 def may_plan(board: Board) -> bool:
-    """Enough nodes; and none on their way that would keep the number of pipelines."""
+    """Enough nodes, whole ones; and none on their way that would keep the number of pipelines."""
     run = board.run
     assert run is not None
-    usable = len(_usable(board))
-    if usable < max(1, run.spec.min_nodes):
+    usable = _usable(board)
+    if num_nodes(usable) < max(1, run.spec.min_nodes) or is_node_half_there(board):
         return False
     stood_still_s = board.now - (run.pause.since if run.pause else run.since)
-    return stood_still_s >= board.config.patience_s or not would_thin_out(board, usable)
+    return stood_still_s >= board.config.patience_s or not would_thin_out(board, len(usable))
 
 
 def would_thin_out(board: Board, num_workers: int) -> bool:
@@ -70,38 +81,31 @@ def would_thin_out(board: Board, num_workers: int) -> bool:
     return thinner and wanted.is_protected and is_anybody_coming(board)
 
 
-def _usable(board: Board) -> list[WorkerId]:
+def _usable(board: Board) -> list[Worker]:
     """Prepared workers that get a stage: those that are reckoned with, or, when they are too few, those that are
     leaving as well."""
     run = board.run
     assert run is not None
-    staying = [n.worker.worker_id for n in reckoned_with(board) if n.worker]
-    if len(staying) >= max(1, run.spec.min_nodes):
-        return staying
-    return [n.worker.worker_id for n in board.in_order() if n.worker and n.worker.state is WorkerState.PREPARED]
+    staying = reckoned_with(board)
+    return staying if num_nodes(staying) >= max(1, run.spec.min_nodes) else board.workers(WorkerState.PREPARED)
 
 
 def _candidates(board: Board, base: int) -> tuple[Candidate, ...]:
     """All prepared workers, with the layers that they hold as they are after step ``base``."""
-    usable = _usable(board)
-    found = []
-    for node in board.in_order():
-        worker = node.worker
-        if worker is None or worker.state is not WorkerState.PREPARED:
-            continue
-        found.append(
-            Candidate(
-                worker_id=worker.worker_id,
-                node_id=node.node_id,
-                zone=node.zone,
-                address=worker.address,
-                port=worker.port,
-                layers=_held(board, worker.worker_id, base),
-                learned=_learned(board, worker.worker_id),
-                leaving=worker.worker_id not in usable,
-            )
+    usable = {worker.worker_id for worker in _usable(board)}
+    return tuple(
+        Candidate(
+            worker_id=worker.worker_id,
+            node_id=worker.node_id,
+            zone=board.nodes[worker.node_id].zone,
+            address=worker.address,
+            port=worker.port,
+            layers=_held(board, worker.worker_id, base),
+            learned=_learned(board, worker.worker_id),
+            leaving=worker.worker_id not in usable,
         )
-    return tuple(found)
+        for worker in board.workers(WorkerState.PREPARED)
+    )
 
 
 def _learned(board: Board, worker_id: WorkerId) -> frozenset[int]:
@@ -151,9 +155,9 @@ def choose_base(board: Board) -> int:
     return checkpoint
 
 
-def fetches_if_now(board: Board) -> tuple[Fetch, ...]:
-    """Who would get which layers from whom, if the plan that is wanted were made now: all members hold what the plan in
-    force gives them."""
+def plan_if_now(board: Board) -> Plan | None:
+    """The one that is wanted, were it made now: all members hold what the plan in force gives them. None: nobody could
+    get a stage."""
     run = board.run
     assert run is not None and run.plan is not None
     bad = {(d.worker_id, d.layer) for d in run.distrusted}
@@ -161,11 +165,13 @@ def fetches_if_now(board: Board) -> tuple[Fetch, ...]:
         replace(c, layers=frozenset(x for x in run.plan.layers_of(c.worker_id) if (c.worker_id, x) not in bad))
         for c in _candidates(board, base=-2)
     )
-    wanted = wanted_of(board)
-    if all(c.leaving for c in candidates):
-        return ()
-    plan = plan_boundary(generation=0, first_step=0, candidates=candidates, wanted=wanted)
-    return tuple(fetch for fetch in plan.fetches if fetch.source is not None)
+    return None if all(c.leaving for c in candidates) else _planned(candidates, wanted_of(board))
+
+
+@lru_cache(maxsize=8)
+def _planned(candidates: tuple[Candidate, ...], wanted: Wanted) -> Plan:
+    """It may be asked after every event."""
+    return plan_boundary(generation=0, first_step=0, candidates=candidates, wanted=wanted)
 
 
 def plan_next(board: Board) -> None:
@@ -240,9 +246,7 @@ def _tell_plan(board: Board, plan: Plan, left_out: str, is_first: bool) -> None:
 def _left_standing_by(board: Board) -> str:
     """Nodes that might have had a stage: nobody shall wonder what they are paid for."""
     usable = _usable(board)
-    newcomers = [
-        n.node_id for n in board.staying(WorkerState.PREPARED) if n.worker and n.worker.worker_id not in usable
-    ]
+    newcomers = list(dict.fromkeys(w.node_id for w in board.staying(WorkerState.PREPARED) if w not in usable))
     if not newcomers:
         return ""
     verb = "stands" if len(newcomers) == 1 else "stand"

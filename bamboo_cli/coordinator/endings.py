@@ -63,14 +63,15 @@ def finish(board: Board, run: Run) -> None:
 def _choose_writer(board: Board, run: Run) -> None:
     """One that stays, else whichever of those that are leaving has the most time left."""
     workers_by_end = sorted(
-        (math.inf if not n.leaving else n.deadline or board.now, -n.number, n.worker.worker_id)
+        (math.inf if not n.leaving else n.deadline or board.now, -n.number, -worker.accelerator, worker.worker_id)
         for n in board.nodes.values()
-        if n.worker is not None and n.worker.state is WorkerState.PREPARED
+        for worker in n.workers
+        if worker.state is WorkerState.PREPARED
     )
     if not workers_by_end and not boundary.may_have_enough(board):
         give_up(board)
         return
-    writer = workers_by_end[-1][2] if workers_by_end else None
+    writer = workers_by_end[-1][-1] if workers_by_end else None
     if writer != run.model_writer:
         board.run = replace(run, model_writer=writer)
         if writer is not None:

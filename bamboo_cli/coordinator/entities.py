@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bamboo_trainer.control import LayerCost, LayerSaved, Stopped, TrainingSpec
-from bamboo_trainer.plan import Fetch, NodeId, Plan, StepSummary, WorkerId
+from bamboo_trainer.plan import Fetch, NodeId, Plan, StepSummary, WorkerId, node_id_of
 from pydantic import TypeAdapter
 
 from bamboo_cli.coordinator.events import Request
@@ -23,7 +23,8 @@ class ZoneMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenLoss:
-    """Of a node's worker, by its number there; noted once, whoever tells of it."""
+    """Of a node, or of a worker of it. ``incarnation``: of its newest worker then; noted once, whoever tells of it and
+    however many workers go with it."""
 
     node_id: NodeId
     incarnation: int
@@ -59,13 +60,32 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """The newest worker process of a node."""
+    """The newest worker process on an accelerator."""
 
     worker_id: WorkerId
+    accelerator: int = 0
+    """Its number on the node."""
     state: WorkerState
     since: float
     address: str = ""
     port: int = 0
+
+    @property
+    def node_id(self) -> NodeId:
+        return node_id_of(self.worker_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """One of a node's; the CPU is one where there is no other."""
+
+    worker: Worker | None = None
+    incarnation: int = 0
+    """Of its newest worker, whether or not that lives."""
+    num_crashes: int = 0
+    """Exits in a row of workers that never got prepared."""
+    restart_at: float = 0.0
+    """No new worker before then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +108,9 @@ class Node:
     acknowledged: int = 0
     """Envelopes of ``boot_id`` up to here are handled."""
     incarnation: int = 0
-    """Of the newest worker."""
-    worker: Worker | None = None
-    num_crashes: int = 0
-    """Exits in a row of workers that never got prepared."""
-    restart_at: float = 0.0
-    """No new worker before then."""
+    """Of the newest worker, on whichever accelerator."""
+    accelerators: tuple[Accelerator, ...] = ()
+    """As many as its agent said; none before it has joined."""
     leaving: bool = False
     """Noticed or drained."""
     deadline: float | None = None
@@ -103,6 +120,14 @@ class Node:
     @property
     def number(self) -> int:
         return int(self.node_id[1:])
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """Those that are there, by accelerator."""
+        return tuple(each.worker for each in self.accelerators if each.worker is not None)
+
+    def worker(self, worker_id: WorkerId) -> Worker | None:
+        return next((worker for worker in self.workers if worker.worker_id == worker_id), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

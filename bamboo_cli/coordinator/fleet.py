@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 from bamboo_agent.messages import Leave
-from bamboo_trainer.plan import NodeId
+from bamboo_trainer.plan import NodeId, WorkerId
 
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Node, SeenLoss, ZoneMemory
@@ -144,7 +144,7 @@ def count_taken(board: Board, node: Node) -> None:
 
 
 def note_loss(board: Board, node: Node) -> None:
-    """Whatever its cause."""
+    """Whatever its cause; a node's once, with however many workers."""
     seen = SeenLoss(node_id=node.node_id, incarnation=node.incarnation, at=board.now)
     before = board.cluster.losses
     if all((loss.node_id, loss.incarnation) != (seen.node_id, seen.incarnation) for loss in before):
@@ -216,7 +216,7 @@ def _ask(board: Board, node: Node) -> None:
 def release(board: Board, node: Node, reason: NodeReason) -> None:
     """Give the node back."""
     board.send(node.node_id, Leave(reason=reason))
-    node = board.move_node(board.put_worker(node, None), NodeState.RELEASED, reason)
+    node = board.move_node(board.remove_workers(node), NodeState.RELEASED, reason)
     board.out.append(TerminateInstance(node_id=node.node_id))
     board.tell(StoryKind.NODE, f"{node.node_id} is given back: {reason}", node_id=node.node_id)
 
@@ -225,7 +225,7 @@ def end(board: Board, node: Node, reason: NodeReason) -> None:
     if node.joined_at is not None:
         lived_s = max(0.0, board.now - node.joined_at)
         board.cluster = replace(board.cluster, node_seconds=board.cluster.node_seconds + lived_s)
-    board.move_node(board.put_worker(node, None), NodeState.ENDED, reason)
+    board.move_node(board.remove_workers(node), NodeState.ENDED, reason)
     board.pulse.linked.discard(node.node_id)
     board.pulse.dropped.discard(node.node_id)
     board.pulse.heard_at.pop(node.node_id, None)
@@ -243,16 +243,16 @@ def _give_back(board: Board) -> None:
 
 
 def _is_needed(board: Board, node: Node) -> bool:
-    """Its worker takes part, or holds layers that a waiting run has nowhere else."""
+    """A worker of it takes part, or holds layers that a waiting run has nowhere else."""
     run = board.active_run
-    if node.worker is None or run is None or run.plan is None:
+    if run is None or run.plan is None:
         return False
-    worker_id = node.worker.worker_id
+    needed: set[WorkerId] = set()
     if run.state in UNDER_PLAN:
-        return worker_id in run.plan.worker_ids()
-    return (
-        run.state is RunState.WAITING and run.pause is not None and worker_id in {s.worker_id for s in run.pause.stops}
-    )
+        needed = set(run.plan.worker_ids())
+    elif run.state is RunState.WAITING and run.pause is not None:
+        needed = {stop.worker_id for stop in run.pause.stops}
+    return any(worker.worker_id in needed for worker in node.workers)
 
 
 def _close(board: Board) -> None:

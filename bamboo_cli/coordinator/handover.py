@@ -71,7 +71,8 @@ def say_again(board: Board, worker_id: WorkerId) -> None:
 
 def _begin(board: Board, run: Run, reason: str) -> bool:
     assert board.progress is not None
-    fetches = boundary.fetches_if_now(board)
+    planned = boundary.plan_if_now(board)
+    fetches = tuple(fetch for fetch in planned.fetches if fetch.source is not None) if planned is not None else ()
     left_s = _seconds_left(board)
     takes_s = _takes_s(board, run, fetches)
     reserve_s = RESERVE_STEPS * progress.usual_step_s(board.progress)
@@ -101,7 +102,7 @@ def _awaits_replacement(board: Board, run: Run) -> bool:
     """Those that stay are too few for the shape in force, another node is on its way, and the one that leaves still has
     time: one change of plan instead of two. Should it go early, it is a loss like any other."""
     assert run.plan is not None and board.progress is not None
-    leaving = [n for n in board.nodes.values() if n.leaving and n.worker and run.plan.layers_of(n.worker.worker_id)]
+    leaving = [w for n in board.nodes.values() if n.leaving for w in n.workers if run.plan.layers_of(w.worker_id)]
     if not leaving or not boundary.is_anybody_coming(board):
         return False
     num_staying = len(reckoned_with(board))
@@ -112,10 +113,9 @@ def _awaits_replacement(board: Board, run: Run) -> bool:
     if left_s is None:
         return run.change_since is None or board.now - run.change_since < board.config.patience_s
     everything = tuple(
-        Fetch(worker_id=n.worker.worker_id, layer=layer, source=n.worker.worker_id)
-        for n in leaving
-        if n.worker
-        for layer in run.plan.layers_of(n.worker.worker_id)
+        Fetch(worker_id=worker.worker_id, layer=layer, source=worker.worker_id)
+        for worker in leaving
+        for layer in run.plan.layers_of(worker.worker_id)
     )
     reserve_s = RESERVE_STEPS * progress.usual_step_s(board.progress)
     return left_s > _takes_s(board, run, everything) + reserve_s + SPARE_S
@@ -124,10 +124,10 @@ def _awaits_replacement(board: Board, run: Run) -> bool:
 def _teach(board: Board, lesson: Lesson, base_generation: int) -> None:
     sources = []
     for source in dict.fromkeys(fetch.source for fetch in lesson.fetches if fetch.source is not None):
-        node = board.node_of(source)
-        if node is not None and node.worker is not None:
-            worker = node.worker
-            sources.append(Member(worker_id=source, node_id=node.node_id, address=worker.address, port=worker.port))
+        worker = board.worker_of(source)
+        if worker is not None:
+            member = Member(worker_id=source, node_id=worker.node_id, address=worker.address, port=worker.port)
+            sources.append(member)
     message = Learn(base_generation=base_generation, fetches=lesson.fetches, sources=tuple(sources))
     board.tell_worker(lesson.worker_id, message)
 
@@ -140,7 +140,7 @@ def _all_live(board: Board, found: Handover) -> bool:
 
 def _seconds_left(board: Board) -> float | None:
     """Until the first node that works for the run is taken; None: none is under notice."""
-    deadlines = [n.deadline for n in board.nodes.values() if n.leaving and n.worker and n.deadline is not None]
+    deadlines = [n.deadline for n in board.nodes.values() if n.leaving and n.workers and n.deadline is not None]
     return max(0.0, min(deadlines) - board.now) if deadlines else None
 
 

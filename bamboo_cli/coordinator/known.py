@@ -6,9 +6,9 @@ from bamboo_trainer.plan import Plan
 from sqlalchemy import Connection, select
 
 from bamboo_cli.coordinator import schema
-from bamboo_cli.coordinator.entities import Checkpoints, Cluster, Node, Progress, Run, decode_row
+from bamboo_cli.coordinator.entities import Checkpoints, Cluster, Node, Progress, Run, Worker, decode_row
 from bamboo_cli.coordinator.states import ENDED
-from bamboo_cli.coordinator.status import NodeStatus
+from bamboo_cli.coordinator.status import NodeStatus, WorkerStatus
 from bamboo_cli.coordinator.store import ClusterState
 
 
@@ -52,9 +52,6 @@ def node_statuses(connection: Connection, known: Known) -> tuple[NodeStatus, ...
 
 
 def _node(node: Node, plan: Plan | None, instance_type: str, last_beat_at: float | None) -> NodeStatus:
-    worker_id = node.worker.worker_id if node.worker is not None else None
-    hosted = plan.hosted_by(worker_id) if plan is not None and worker_id is not None else ()
-    shadowed = plan.shadowed_by(worker_id) if plan is not None and worker_id is not None else ()
     return NodeStatus(
         node_id=node.node_id,
         state=node.state,
@@ -62,11 +59,18 @@ def _node(node: Node, plan: Plan | None, instance_type: str, last_beat_at: float
         instance_type=instance_type,
         instance_id=node.instance_id or None,
         address=node.address or None,
-        worker_id=worker_id,
-        worker_state=node.worker.state if node.worker is not None else None,
-        hosts=tuple((stage.pipeline_index, stage.stage_index) for stage in hosted),
-        shadows=tuple((stage.pipeline_index, stage.stage_index) for stage in shadowed),
+        workers=tuple(_worker(worker, plan) for worker in node.workers),
         notice_deadline=node.deadline,
         last_beat_at=last_beat_at,
         reason=node.reason,
+    )
+
+
+def _worker(worker: Worker, plan: Plan | None) -> WorkerStatus:
+    return WorkerStatus(
+        worker_id=worker.worker_id,
+        accelerator=worker.accelerator,
+        state=worker.state,
+        hosts=tuple(stage.place for stage in plan.hosted_by(worker.worker_id)) if plan is not None else (),
+        shadows=tuple(stage.place for stage in plan.shadowed_by(worker.worker_id)) if plan is not None else (),
     )

@@ -15,7 +15,7 @@ from bamboo_trainer.plan import NodeId, WorkerId
 
 from bamboo_cli.coordinator import fleet, handover, losses, saving
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import Node, Worker
+from bamboo_cli.coordinator.entities import Accelerator, Node, Worker
 from bamboo_cli.coordinator.events import AgentSaid, RefuseAgent, StoryKind
 from bamboo_cli.coordinator.states import (
     LEASED,
@@ -46,7 +46,8 @@ def joined(board: Board, join: Join) -> None:
     node = _enter(board, node, join, new_life)
     board.send(node.node_id, Welcome(acknowledged=node.acknowledged, beat_s=board.config.beat_s))
     _compare_workers(board, node, join, new_life)
-    _say_again(board, board.nodes[node.node_id])
+    for worker in board.nodes[node.node_id].workers:
+        _say_again(board, worker)
 
 
 def _refusal(node: Node | None, join: Join) -> str:
@@ -67,8 +68,17 @@ def _enter(board: Board, node: Node, join: Join, new_life: bool) -> Node:
         node = replace(node, boot_id=join.boot_id, acknowledged=0)
     if node.joined_at is None:
         node = replace(node, joined_at=board.now)
+    missing = max(0, join.num_accelerators - len(node.accelerators))
     node = board.put(
-        replace(node, instance_id=join.instance_id, zone=join.zone, address=join.address, asked=False, retry_at=None)
+        replace(
+            node,
+            instance_id=join.instance_id,
+            zone=join.zone,
+            address=join.address,
+            asked=False,
+            retry_at=None,
+            accelerators=(*node.accelerators, *(Accelerator() for _ in range(missing))),
+        )
     )
     if node.state is NodeState.LOST:
         board.tell(StoryKind.NODE, f"{node.node_id} came back", node_id=node.node_id)
@@ -83,20 +93,23 @@ def _compare_workers(board: Board, node: Node, join: Join, new_life: bool) -> No
     """Worker processes that should not be there are killed; one that should and is not is lost."""
     there = {worker.worker_id for worker in join.workers}
     for worker_id in sorted(there):
-        if node.worker is None or worker_id != node.worker.worker_id:
+        if node.worker(worker_id) is None:
             board.send(node.node_id, StopWorker(worker_id=worker_id, fence=True, reason="its generation is over"))
-    if node.worker is None or node.worker.worker_id in there:
-        return
-    if node.worker.state is WorkerState.STARTING and not new_life:
-        board.send(node.node_id, StartWorker(worker_id=node.worker.worker_id))
-    else:
-        losses.lose_worker(board, node, "its agent came without it", fence=False)
+    for worker in node.workers:
+        if worker.worker_id in there:
+            continue
+        if worker.state is WorkerState.STARTING and not new_life:
+            board.send(node.node_id, StartWorker(worker_id=worker.worker_id, accelerator=worker.accelerator))
+        else:
+            losses.lose_worker(board, worker, "its agent came without it", fence=False)
+    node = board.nodes[node.node_id]
+    board.put(replace(node, accelerators=node.accelerators[: max(1, join.num_accelerators)]))
 
 
-def _say_again(board: Board, node: Node) -> None:
-    """Everything that still holds for the node's worker. All of it is harmless to hear twice."""
-    run, worker = board.active_run, node.worker
-    if worker is None or run is None:
+def _say_again(board: Board, worker: Worker) -> None:
+    """Everything that still holds for a worker of the node. All of it is harmless to hear twice."""
+    run = board.active_run
+    if run is None:
         return
     if worker.state is WorkerState.PREPARING:
         prepare(board, worker, profile=worker.worker_id == run.profiler and not run.costs)
@@ -140,11 +153,10 @@ def dropped(board: Board, node_id: NodeId) -> None:
 
 def beat(board: Board, node_id: NodeId, silence_s: dict[str, float]) -> None:
     node = _heard(board, node_id)
-    if node is None or node.worker is None or node.worker.state is WorkerState.STARTING:
-        return
-    silence = silence_s.get(node.worker.worker_id, 0.0)
-    if silence > board.config.lease_s:
-        losses.lose_worker(board, node, f"it was silent for {silence:.1f} s", fence=True)
+    for worker in node.workers if node is not None else ():
+        silence = silence_s.get(worker.worker_id, 0.0)
+        if worker.state is not WorkerState.STARTING and silence > board.config.lease_s:
+            losses.lose_worker(board, worker, f"it was silent for {silence:.1f} s", fence=True)
 
 
 def said(board: Board, event: AgentSaid) -> Node | None:
@@ -171,9 +183,10 @@ def _heard(board: Board, node_id: NodeId) -> Node | None:
             return None
         board.tell(StoryKind.NODE, f"{node_id} came back", node_id=node_id)
         node = board.move_node(fleet.uncount_taken(board, node), NodeState.JOINED, NodeReason.RETURNED)
-        if node.incarnation:
-            old = WorkerId(f"{node_id}/{node.incarnation}")
-            board.send(node_id, StopWorker(worker_id=old, fence=True, reason="its generation is over"))
+        for accelerator in node.accelerators:
+            if accelerator.incarnation:
+                old = WorkerId(f"{node_id}/{accelerator.incarnation}")
+                board.send(node_id, StopWorker(worker_id=old, fence=True, reason="its generation is over"))
     if node.state not in LEASED:
         return None
     board.pulse.heard_at[node_id] = board.now

@@ -5,34 +5,35 @@ from dataclasses import replace
 
 from bamboo_agent.messages import StopWorker
 from bamboo_trainer.control import PeerBroken
-from bamboo_trainer.plan import WorkerId
+from bamboo_trainer.plan import NodeId, WorkerId, node_id_of
 
 from bamboo_cli.coordinator import fleet
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import BrokenLink, Node, Run
+from bamboo_cli.coordinator.entities import BrokenLink, Node, Run, Worker
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.states import LEASED, NodeReason, NodeState
 
 
-def lose_worker(board: Board, node: Node, why: str, *, fence: bool) -> Node:
+def lose_worker(board: Board, worker: Worker, why: str, *, fence: bool) -> Node:
     """``fence``: its process may still run, and is killed."""
-    assert node.worker is not None
-    worker_id = node.worker.worker_id
+    worker_id, node_id = worker.worker_id, worker.node_id
     if fence:
-        board.send(node.node_id, StopWorker(worker_id=worker_id, fence=True, reason=why))
-    board.tell(StoryKind.LOSS, f"worker {worker_id} is lost: {why}", node_id=node.node_id)
+        board.send(node_id, StopWorker(worker_id=worker_id, fence=True, reason=why))
+    board.tell(StoryKind.LOSS, f"worker {worker_id} is lost: {why}", node_id=node_id)
     if board.run is not None:
         board.run = replace(
             board.run, broken=tuple(b for b in board.run.broken if worker_id not in (b.reporter, b.peer))
         )
-    fleet.note_loss(board, node)
-    return board.put_worker(node, None)
+    fleet.note_loss(board, board.nodes[node_id])
+    return board.remove_worker(worker)
 
 
 def lose_node(board: Board, node: Node, reason: NodeReason, why: str) -> None:
-    if node.worker is not None:
-        node = lose_worker(board, node, why, fence=True)
-    else:
+    """All its workers at once."""
+    workers = node.workers
+    for worker in workers:
+        node = lose_worker(board, worker, why, fence=True)
+    if not workers:
         board.tell(StoryKind.LOSS, f"node {node.node_id} is lost: {why}", node_id=node.node_id)
     board.move_node(node, NodeState.LOST, reason)
 
@@ -83,9 +84,9 @@ def _cut_off(board: Board) -> None:
         return
     reported = {b.peer for b in board.active_run.broken}
     for node in board.in_order():
-        if node.worker is None or node.state not in LEASED:
+        if node.state not in LEASED or node.node_id not in board.pulse.dropped:
             continue
-        if node.node_id in board.pulse.dropped and node.worker.worker_id in reported:
+        if any(worker.worker_id in reported for worker in node.workers):
             fleet.count_taken(board, node)  # most likely; the cloud says so later, perhaps after the run
             lose_node(
                 board, board.nodes[node.node_id], NodeReason.CUT_OFF, "its agent and its peers lost touch with it"
@@ -102,18 +103,20 @@ def _leases(board: Board) -> None:
 
 
 def _broken_for_long(board: Board) -> None:
-    run = board.active_run
-    if run is None:
-        return
-    ripe = [b for b in run.broken if board.now - b.since > board.config.lease_s]
-    if not ripe:
-        return
-    victim = choose_victim(run, ripe)
-    spared = tuple(b.peer if b.reporter == victim else b.reporter for b in ripe if victim in (b.reporter, b.peer))
-    board.run = replace(run, suspects=(*run.suspects, *spared))
-    node = board.node_of(victim)
-    if node is not None:
-        lose_worker(board, node, f"its links to its peers have been down for {board.config.lease_s:g} s", fence=True)
+    """One verdict an event; but whoever follows on the same node is lost with it, for its network is what broke."""
+    node_id: NodeId | None = None
+    while (run := board.active_run) is not None:
+        ripe = [b for b in run.broken if board.now - b.since > board.config.lease_s]
+        victim = choose_victim(run, ripe) if ripe else None
+        if victim is None or node_id not in (None, node_id_of(victim)):
+            return
+        node_id = node_id_of(victim)
+        spared = tuple(b.peer if b.reporter == victim else b.reporter for b in ripe if victim in (b.reporter, b.peer))
+        board.run = replace(run, suspects=(*run.suspects, *spared))
+        worker = board.worker_of(victim)
+        if worker is None:
+            return
+        lose_worker(board, worker, f"its links to its peers have been down for {board.config.lease_s:g} s", fence=True)
 
 
 def choose_victim(run: Run, broken: list[BrokenLink]) -> WorkerId:

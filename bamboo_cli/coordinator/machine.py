@@ -45,7 +45,7 @@ from bamboo_cli.coordinator import (
     workers,
 )
 from bamboo_cli.coordinator.board import Board, Pulse
-from bamboo_cli.coordinator.entities import Entity, Node, decode_row, encode_row
+from bamboo_cli.coordinator.entities import Entity, Node, Worker, decode_row, encode_row
 from bamboo_cli.coordinator.events import (
     AgentBeat,
     AgentDropped,
@@ -156,8 +156,8 @@ class Machine:
                 if why:
                     endings.fail(board, RunReason.WORKER_CRASHES, why)
             case WorkerSaid():
-                if board.is_live(message.worker_id):
-                    self._note_worker(node, message.message)
+                if (worker := node.worker(message.worker_id)) is not None:
+                    self._note_worker(worker, message.message)
                 else:
                     progress.stale(board)
             case Notice():
@@ -180,15 +180,13 @@ class Machine:
         text = f"{node.node_id} is noticed ({message.action}): {left_s:.0f} s left"
         board.tell(StoryKind.NOTICE, text, node_id=node.node_id, left_s=left_s)
 
-    def _note_worker(self, node: Node, message: FromWorker) -> None:
-        board = self.board
-        assert node.worker is not None
-        worker_id = node.worker.worker_id
+    def _note_worker(self, worker: Worker, message: FromWorker) -> None:
+        board, worker_id = self.board, worker.worker_id
         match message:
             case WorkerReady():
-                workers.ready(board, node, message)
+                workers.ready(board, worker, message)
             case Prepared():
-                workers.prepared(board, node, message)
+                workers.prepared(board, worker, message)
             case Adopted():
                 reports.adopted(board, worker_id, message)
             case Learned():
@@ -207,7 +205,7 @@ class Machine:
                     f"{worker_id} hosts stage {message.stage_index} of pipeline {message.pipeline_index} too, in step "
                     f"{message.step}; {num} {'forward was' if num == 1 else 'forwards were'} at hand"
                 )
-                board.tell(StoryKind.FAILOVER, text, node_id=node.node_id, step=message.step)
+                board.tell(StoryKind.FAILOVER, text, node_id=worker.node_id, step=message.step)
             case Recorded():
                 reports.recorded(board, worker_id, message)
             case LayerSaved():

@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import median
 
 from bamboo_trainer.control import StepCommitted
-from bamboo_trainer.plan import NodeId, StepSummary, WorkerId
+from bamboo_trainer.plan import NodeId, StepSummary, node_id_of
 
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Progress, Run
@@ -163,7 +163,7 @@ def _drill(board: Board, run: Run, step: int) -> None:
             continue
         board.run = replace(board.run, drills_done=(*board.run.drills_done, index))
         node_id = _victim(run, drill)
-        if node_id is None or node_id not in board.nodes or board.nodes[node_id].worker is None:
+        if node_id is None or node_id not in board.nodes or not board.nodes[node_id].workers:
             board.tell(StoryKind.DRILL, f"the drill of step {drill.step} finds nobody to strike")
             continue
         board.run = replace(board.run, drills_struck=(*board.run.drills_struck, index))
@@ -179,9 +179,5 @@ def _victim(run: Run, drill: Drill) -> NodeId | None:
         return None
     for stage in run.plan.stages():
         if (stage.pipeline_index, stage.stage_index) == (drill.pipeline_index, drill.stage_index):
-            return _node_id(stage.host)
+            return node_id_of(stage.host)
     return None
-
-
-def _node_id(worker_id: WorkerId) -> NodeId:
-    return NodeId(worker_id.rpartition("/")[0])

@@ -1,5 +1,6 @@
 """The life of a run. ``advance`` looks at what is so and does what follows, so the order of events does not matter."""
 
+import math
 from dataclasses import replace
 
 from bamboo_cli.coordinator import (
@@ -17,11 +18,12 @@ from bamboo_cli.coordinator import (
     workers,
 )
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import Progress, Run
+from bamboo_cli.coordinator.entities import Progress, Run, Worker
 from bamboo_cli.coordinator.events import StoryKind
+from bamboo_cli.coordinator.roster import num_nodes
 from bamboo_cli.coordinator.settings import RunSpec
 from bamboo_cli.coordinator.states import RunReason, RunState, WorkerState
-from bamboo_cli.coordinator.weather import hazard
+from bamboo_cli.coordinator.weather import hazard, num_accelerators, num_workers
 
 STUCK_LEASES = 3
 """Leases that a member may take to stop before sterner means are used."""
@@ -36,7 +38,8 @@ def begin(board: Board, spec: RunSpec) -> None:
     board.progress = Progress(run_id=spec.run_id)
     board.cluster = replace(board.cluster, run_id=spec.run_id)
     for node in board.in_order():
-        board.put(replace(node, num_crashes=0, restart_at=0.0))
+        fresh = tuple(replace(each, num_crashes=0, restart_at=0.0) for each in node.accelerators)
+        board.put(replace(node, accelerators=fresh))
     checkpoints.begin(board)
     text = f"run {spec.run_id} is accepted: {spec.training.num_steps} steps of {spec.training.recipe}"
     if spec.resumes is not None:
@@ -61,11 +64,10 @@ def _starting(board: Board, run: Run) -> None:
     ready = board.staying(WorkerState.READY, WorkerState.PREPARED)
     if run.stop_requested:
         endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "before it began")
-    elif board.checkpoints is not None and board.checkpoints.listed and _is_enough(board, run, len(ready)):
-        worker = ready[0].worker
-        assert worker is not None
+    elif board.checkpoints is not None and board.checkpoints.listed and _is_enough(board, run, ready):
+        worker = ready[0]
         board.run = replace(run, profiler=worker.worker_id)
-        board.put_worker(ready[0], replace(worker, state=WorkerState.PREPARING, since=board.now))
+        board.put_worker(replace(worker, state=WorkerState.PREPARING, since=board.now))
         links.prepare(board, worker, profile=True)
         board.move_run(RunState.PROFILING)
         board.tell(StoryKind.RUN, f"{worker.worker_id} measures the layers")
@@ -73,26 +75,26 @@ def _starting(board: Board, run: Run) -> None:
         endings.give_up(board)
 
 
-def _is_enough(board: Board, run: Run, num_ready: int) -> bool:
-    wanted = min(run.spec.num_hosts(board.config.num_nodes), board.config.num_nodes)
-    if num_ready >= wanted:
+def _is_enough(board: Board, run: Run, ready: list[Worker]) -> bool:
+    wanted = min(run.spec.num_hosts(num_workers(board)), num_workers(board))
+    if len(ready) >= wanted:
         return True
     patient = board.now - run.started_at < board.config.patience_s
-    return num_ready >= max(1, run.spec.min_nodes) and not (patient and boundary.is_anybody_coming(board))
+    return num_nodes(ready) >= max(1, run.spec.min_nodes) and not (patient and boundary.is_anybody_coming(board))
 
 
 def _profiling(board: Board, run: Run) -> None:
     if run.stop_requested:
         endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "before it began")
     elif run.costs:
-        spec = run.spec.training
+        spec, num_hosts = run.spec.training, run.spec.num_hosts(num_workers(board))
         if spec.checkpoint_every < 1:
             every = checkpoints.interval_steps(
                 run.costs,
-                num_stages=run.spec.num_stages or run.spec.num_hosts(board.config.num_nodes),
+                num_stages=run.spec.num_stages or num_hosts,
                 num_microbatches=spec.num_microbatches,
                 hazard=hazard(board),
-                num_nodes=run.spec.num_hosts(board.config.num_nodes),
+                num_nodes=math.ceil(num_hosts / num_accelerators(board)),
             )
             every = min(every, max(checkpoints.MIN_STEPS, spec.num_steps // checkpoints.LEAST))
             spec = replace(spec, checkpoint_every=every)
@@ -207,9 +209,9 @@ def _halting(board: Board, run: Run) -> None:
         _all_stopped(board, run)
     elif board.now - run.pause.since > patience_s:
         for worker_id in awaited:
-            node = board.node_of(worker_id)
-            assert node is not None
-            losses.lose_worker(board, node, f"it did not stop within {patience_s:.0f} s", fence=True)
+            worker = board.worker_of(worker_id)
+            assert worker is not None
+            losses.lose_worker(board, worker, f"it did not stop within {patience_s:.0f} s", fence=True)
         board.run = replace(run)  # awaited has changed: look again
 
 
@@ -241,7 +243,7 @@ def _plan_or_wait(board: Board, run: Run) -> None:
         endings.give_up(board)
     else:
         board.move_run(RunState.WAITING)
-        there = len(board.staying(*WorkerState))
+        there = num_nodes(board.staying(*WorkerState))
         text = f"the run waits for nodes: {max(1, run.spec.min_nodes)} needed, {there} there"
         board.tell(StoryKind.WAIT, text, num_there=there)
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from bamboo_trainer.control import Save
-from bamboo_trainer.plan import WorkerId
+from bamboo_trainer.plan import WorkerId, node_id_of
 
 from bamboo_cli.coordinator import checkpoints, progress
 from bamboo_cli.coordinator.board import Board
@@ -95,7 +95,7 @@ def _is_overdue(board: Board, run: Run) -> bool:
         num_stages=len(plan.pipelines[0].stages),
         num_microbatches=run.spec.training.num_microbatches,
         hazard=hazard(board),
-        num_nodes=len({stage.host for stage in plan.stages()}),
+        num_nodes=len({node_id_of(stage.host) for stage in plan.stages()}),
     )
     if run.training is None or every > run.training.checkpoint_every // 2:
         return False
@@ -106,5 +106,6 @@ def _is_overdue(board: Board, run: Run) -> bool:
 def _only_on_leaving(board: Board, run: Run) -> tuple[int, ...]:
     """Layers whose every holder is under notice."""
     assert run.plan is not None
-    leaving = {n.worker.worker_id for n in board.nodes.values() if n.worker and n.leaving and n.deadline is not None}
+    noticed = [node for node in board.nodes.values() if node.leaving and node.deadline is not None]
+    leaving = {worker.worker_id for node in noticed for worker in node.workers}
     return tuple(x for x in range(run.plan.num_layers) if set(run.plan.holders_of(x)) <= leaving)

@@ -17,6 +17,8 @@ class ClusterConfig:
     cluster_id: str
     num_nodes: int
     """How many the fleet keeps."""
+    num_accelerators: int = 1
+    """Of a node, as long as none has joined to say it."""
     zones: tuple[str, ...]
     """Where nodes may be rented, best first."""
     replace: bool = True
@@ -109,8 +111,8 @@ class RunSpec:
             weather=weather,
         )
 
-    def num_hosts(self, num_nodes: int) -> int:
-        """Workers that the shape asks for; all of the nodes, where it is the planner's."""
+    def num_hosts(self, num_workers: int) -> int:
+        """Workers that the shape asks for; all, where it is the planner's."""
         if self.num_pipelines is None or self.num_stages is None:
-            return num_nodes
+            return num_workers
         return self.num_pipelines * self.num_stages

@@ -20,6 +20,17 @@ class CoordinatorStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStatus:
+    worker_id: WorkerId
+    accelerator: int
+    """Its number on the node."""
+    state: str
+    hosts: tuple[tuple[int, int], ...]
+    """(pipeline_index, stage_index) of the stages that it runs under the newest plan."""
+    shadows: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
     node_id: NodeId
     state: str
@@ -27,11 +38,8 @@ class NodeStatus:
     instance_type: str
     instance_id: str | None
     address: str | None
-    worker_id: WorkerId | None
-    worker_state: str | None
-    hosts: tuple[tuple[int, int], ...]
-    """(pipeline_index, stage_index) of the stages that it runs under the newest plan."""
-    shadows: tuple[tuple[int, int], ...]
+    workers: tuple[WorkerStatus, ...]
+    """By accelerator."""
     notice_deadline: float | None
     last_beat_at: float | None
     reason: str

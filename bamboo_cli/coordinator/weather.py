@@ -40,11 +40,23 @@ def weather(board: Board) -> Weather:
     num_switches = known.failovers + known.reconfigurations + known.restores
     return Weather(
         hazard=_rounded(hazard(board)),
+        num_accelerators=num_accelerators(board),
         link_bytes_per_s=_rounded(known.link_bytes_per_s or PRIOR_BYTES_PER_S),
         switch_s=_rounded(max(PRIOR_SWITCH_S, (PRIOR_SWITCH_S + known.pause_s) / (1 + num_switches))),
         restore_s=_rounded(_restore_s(board)),
         memory_bytes=run.spec.memory_bytes,
     )
+
+
+def num_accelerators(board: Board) -> int:
+    """Of a node: the most that any has."""
+    there = (len(node.accelerators) for node in board.nodes.values() if node.state in LEASED)
+    return max(there, default=0) or board.config.num_accelerators
+
+
+def num_workers(board: Board) -> int:
+    """When all nodes are there."""
+    return board.config.num_nodes * num_accelerators(board)
 
 
 def hazard(board: Board) -> float:

@@ -1,19 +1,21 @@
-"""The worker process of each node: started before it is needed, prepared for the run, started anew when it ends."""
+"""The worker processes, one on each accelerator: started before they are needed, prepared for the run, started anew
+when they end."""
 
 from dataclasses import replace
 
 from bamboo_agent.messages import StartWorker, StopWorker, WorkerExited
 from bamboo_trainer.control import LayerCost, Prepared, WorkerReady
-from bamboo_trainer.plan import WorkerId
+from bamboo_trainer.plan import NodeId, WorkerId
 
 from bamboo_cli.coordinator import links, losses
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import Node, Worker
+from bamboo_cli.coordinator.entities import Accelerator, Node, Worker
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.states import ENDED, UNDER_PLAN, NodeState, RunState, WorkerState
+from bamboo_cli.coordinator.weather import num_workers
 
 MAX_CRASHES = 3
-"""So many workers in a row that end on one node before they are prepared end the run: it is not bad luck."""
+"""So many workers in a row that end on one accelerator before they are prepared end the run: it is not bad luck."""
 MAX_RESTART_DELAY_S = 60.0
 
 MAX_CRASHES_A_STAGE = 4
@@ -24,22 +26,25 @@ _AT_HOME = frozenset({NodeState.JOINED, NodeState.STANDBY, NodeState.ACTIVE})
 
 
 def keep(board: Board) -> None:
-    """After every event: each node has a worker, prepared when there is a run, and a state that says so."""
+    """After every event: each accelerator has a worker, prepared when there is a run, and its node a state that says
+    so."""
     for node in board.in_order():
         if node.state in _AT_HOME:
-            _keep_worker(board, node)
+            for index, accelerator in enumerate(node.accelerators):
+                _keep_worker(board, node.node_id, index, accelerator)
         _seat(board, board.nodes[node.node_id])
 
 
-def _keep_worker(board: Board, node: Node) -> None:
-    worker = node.worker
+def _keep_worker(board: Board, node_id: NodeId, index: int, accelerator: Accelerator) -> None:
+    worker = accelerator.worker
     if worker is None:
-        if _are_wanted(board) and board.now >= node.restart_at:
-            _start(board, node)
+        if _are_wanted(board) and board.now >= accelerator.restart_at:
+            _start(board, board.nodes[node_id], index)
     elif worker.state is WorkerState.STARTING and board.now - worker.since > board.config.warm_patience_s:
-        _crashed(board, losses.lose_worker(board, node, "it did not get ready", fence=True), "it did not get ready")
+        losses.lose_worker(board, worker, "it did not get ready", fence=True)
+        _crashed(board, worker, "it did not get ready")
     elif worker.state is WorkerState.READY and board.active_run is not None and board.active_run.training is not None:
-        board.put_worker(node, replace(worker, state=WorkerState.PREPARING, since=board.now))
+        board.put_worker(replace(worker, state=WorkerState.PREPARING, since=board.now))
         links.prepare(board, worker, profile=False)
 
 
@@ -48,25 +53,22 @@ def _are_wanted(board: Board) -> bool:
     return board.run is None or board.run.state not in ENDED
 
 
-def _start(board: Board, node: Node) -> None:
-    worker_id = WorkerId(f"{node.node_id}/{node.incarnation + 1}")
-    worker = Worker(worker_id=worker_id, state=WorkerState.STARTING, since=board.now)
-    board.put(replace(node, incarnation=node.incarnation + 1, worker=worker))
-    board.send(node.node_id, StartWorker(worker_id=worker_id))
+def _start(board: Board, node: Node, index: int) -> None:
+    incarnation = node.incarnation + 1
+    worker_id = WorkerId(f"{node.node_id}/{incarnation}")
+    worker = Worker(worker_id=worker_id, accelerator=index, state=WorkerState.STARTING, since=board.now)
+    accelerator = replace(node.accelerators[index], worker=worker, incarnation=incarnation)
+    board.put_accelerator(replace(node, incarnation=incarnation), index, accelerator)
+    board.send(node.node_id, StartWorker(worker_id=worker_id, accelerator=index))
 
 
 def _seat(board: Board, node: Node) -> None:
     if node.state not in _AT_HOME:
         return
-    run, worker = board.active_run, node.worker
-    is_ready = worker is not None and worker.state is not WorkerState.STARTING
-    is_member = (
-        worker is not None
-        and run is not None
-        and run.plan is not None
-        and run.state in UNDER_PLAN
-        and worker.worker_id in run.plan.worker_ids()
-    )
+    run = board.active_run
+    is_ready = any(worker.state is not WorkerState.STARTING for worker in node.workers)
+    members = run.plan.worker_ids() if run is not None and run.plan is not None and run.state in UNDER_PLAN else ()
+    is_member = any(worker.worker_id in members for worker in node.workers)
     wanted = NodeState.ACTIVE if is_member else NodeState.STANDBY if is_ready else NodeState.JOINED
     if wanted is NodeState.ACTIVE and node.state is NodeState.JOINED:
         node = board.move_node(node, NodeState.STANDBY)
@@ -74,26 +76,26 @@ def _seat(board: Board, node: Node) -> None:
         board.move_node(node, wanted)
 
 
-def ready(board: Board, node: Node, message: WorkerReady) -> None:
-    worker = node.worker
-    if worker is not None and worker.state is WorkerState.STARTING:
+def ready(board: Board, worker: Worker, message: WorkerReady) -> None:
+    if worker.state is WorkerState.STARTING:
         board.put_worker(
-            node,
-            replace(worker, state=WorkerState.READY, since=board.now, address=message.address, port=message.port),
+            replace(worker, state=WorkerState.READY, since=board.now, address=message.address, port=message.port)
         )
-        board.tell(StoryKind.WORKER, f"worker {worker.worker_id} is ready", node_id=node.node_id)
+        board.tell(StoryKind.WORKER, f"worker {worker.worker_id} is ready", node_id=worker.node_id)
 
 
-def prepared(board: Board, node: Node, message: Prepared) -> None:
+def prepared(board: Board, worker: Worker, message: Prepared) -> None:
     """Of the profiler, also the measurements. It is prepared again when its spec was not complete yet."""
-    run, worker = board.active_run, node.worker
-    if run is None or worker is None or message.run_id != run.run_id or worker.state is not WorkerState.PREPARING:
+    run = board.active_run
+    if run is None or message.run_id != run.run_id or worker.state is not WorkerState.PREPARING:
         return
     is_final = run.training is not None or run.spec.training.checkpoint_every > 0
     if run.state is RunState.PROFILING and worker.worker_id == run.profiler and not run.costs:
         board.run = replace(run, costs=message.costs or _equal_costs(message))
     state = WorkerState.PREPARED if is_final else WorkerState.READY
-    board.put(replace(node, num_crashes=0, worker=replace(worker, state=state, since=board.now)))
+    node = board.put_worker(replace(worker, state=state, since=board.now))
+    accelerator = replace(node.accelerators[worker.accelerator], num_crashes=0)
+    board.put_accelerator(node, worker.accelerator, accelerator)
 
 
 def _equal_costs(message: Prepared) -> tuple[LayerCost, ...]:
@@ -104,16 +106,16 @@ def _equal_costs(message: Prepared) -> tuple[LayerCost, ...]:
 
 
 def exited(board: Board, node: Node, message: WorkerExited) -> str | None:
-    """Why the run must end, if it must: workers on this node keep ending before they are prepared."""
-    if node.worker is None or message.worker_id != node.worker.worker_id:
+    """Why the run must end, if it must: workers on this accelerator keep ending before they are prepared."""
+    worker = node.worker(message.worker_id)
+    if worker is None:
         return None
-    was_prepared = node.worker.state is WorkerState.PREPARED
     how = f"signal {-message.exit_code}" if message.exit_code < 0 else f"exit code {message.exit_code}"
-    node = losses.lose_worker(board, node, f"its process ended with {how}", fence=False)
+    losses.lose_worker(board, worker, f"its process ended with {how}", fence=False)
     last_words = message.log_tail.strip().splitlines()[-1:] or ["its log is empty"]
-    if was_prepared:
+    if worker.state is WorkerState.PREPARED:
         return crashed_in_training(board, f"{how}: {last_words[0]}")
-    return _crashed(board, node, f"{how}: {last_words[0]}")
+    return _crashed(board, worker, f"{how}: {last_words[0]}")
 
 
 def crashed_in_training(board: Board, how: str) -> str | None:
@@ -124,16 +126,19 @@ def crashed_in_training(board: Board, how: str) -> str | None:
     goes_on = progress.committed_step > run.crashed_after
     num_crashes = 1 if goes_on else run.num_crashes + 1
     board.run = replace(run, num_crashes=num_crashes, crashed_after=max(run.crashed_after, progress.committed_step))
-    if num_crashes < MAX_CRASHES_A_STAGE * run.spec.num_hosts(board.config.num_nodes):
+    if num_crashes < MAX_CRASHES_A_STAGE * run.spec.num_hosts(num_workers(board)):
         return None
     step = run.crashed_after + 1
     return f"workers failed {num_crashes} times in a row without getting beyond step {step}; the last with {how}"
 
 
-def _crashed(board: Board, node: Node, how: str) -> str | None:
-    num_crashes = node.num_crashes + 1
+def _crashed(board: Board, worker: Worker, how: str) -> str | None:
+    node = board.nodes[worker.node_id]
+    accelerator = node.accelerators[worker.accelerator]
+    num_crashes = accelerator.num_crashes + 1
     delay_s = 0.0 if num_crashes == 1 else min(MAX_RESTART_DELAY_S, 2.0 ** (num_crashes - 2))
-    board.put(replace(node, num_crashes=num_crashes, restart_at=board.now + delay_s))
+    crashed = replace(accelerator, num_crashes=num_crashes, restart_at=board.now + delay_s)
+    board.put_accelerator(node, worker.accelerator, crashed)
     if board.active_run is None or num_crashes < MAX_CRASHES:
         return None
     return f"{num_crashes} workers in a row on {node.node_id} ended before they were prepared; the last with {how}"
@@ -141,7 +146,6 @@ def _crashed(board: Board, node: Node, how: str) -> str | None:
 
 def stop_all(board: Board, reason: str) -> None:
     """At the end of a run: whoever was prepared for it goes, so that the next run begins with fresh processes."""
-    for node in board.in_order():
-        if node.worker is not None and node.worker.state in (WorkerState.PREPARING, WorkerState.PREPARED):
-            board.send(node.node_id, StopWorker(worker_id=node.worker.worker_id, fence=False, reason=reason))
-            board.put_worker(node, None)
+    for worker in board.workers(WorkerState.PREPARING, WorkerState.PREPARED):
+        board.send(worker.node_id, StopWorker(worker_id=worker.worker_id, fence=False, reason=reason))
+        board.remove_worker(worker)

@@ -1,5 +1,6 @@
 """A cluster and its run: at a glance, live while it trains, and as one line a step where there is no terminal."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -167,11 +168,19 @@ def _node_cells(node: "NodeStatus", plan: Plan | None, now: float) -> list[str]:
         node.node_id,
         node.state,
         node.zone,
-        node.worker_state or "",
-        _stages(node.hosts, plan),
-        _stages(node.shadows, plan),
+        _workers(node),
+        _stages((place for worker in node.workers for place in worker.hosts), plan),
+        _stages((place for worker in node.workers for place in worker.shadows), plan),
         note,
     ]
+
+
+def _workers(node: "NodeStatus") -> str:
+    """``prepared``; of several, how many in which state."""
+    states = Counter(worker.state for worker in node.workers)
+    if len(node.workers) < 2:
+        return "".join(states)
+    return ", ".join(f"{number} {state}" for state, number in states.items())
 
 
 def _stages(stages: Iterable[tuple[int, int]], plan: Plan | None) -> str:

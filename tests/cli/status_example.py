@@ -2,10 +2,27 @@
 
 from bamboo_trainer.plan import NodeId, WorkerId
 
-from bamboo_cli.coordinator.status import ClusterStatus, CoordinatorStatus, NodeStatus, RunStatus, StoryEvent
+from bamboo_cli.coordinator.status import (
+    ClusterStatus,
+    CoordinatorStatus,
+    NodeStatus,
+    RunStatus,
+    StoryEvent,
+    WorkerStatus,
+)
 from bamboo_cli.coordinator.store import ClusterState
 
 NOW = 1_000_000.0
+
+
+def worker(number: int, incarnation: int, stage: int | None, accelerator: int = 0) -> WorkerStatus:
+    return WorkerStatus(
+        worker_id=WorkerId(f"n{number}/{incarnation}"),
+        accelerator=accelerator,
+        state="prepared",
+        hosts=() if stage is None else ((0, stage),),
+        shadows=() if stage is None else ((0, stage + 1),),
+    )
 
 
 def node(number: int, *, state: str = "active", stage: int | None = None, deadline: float | None = None) -> NodeStatus:
@@ -16,10 +33,7 @@ def node(number: int, *, state: str = "active", stage: int | None = None, deadli
         instance_type="local.small",
         instance_id=f"i-{number}",
         address=f"127.0.0.{number}",
-        worker_id=WorkerId(f"n{number}/1"),
-        worker_state="prepared",
-        hosts=() if stage is None else ((0, stage),),
-        shadows=() if stage is None else ((0, stage + 1),),
+        workers=(worker(number, 1, stage),),
         notice_deadline=deadline,
         last_beat_at=NOW - 0.5,
         reason="",

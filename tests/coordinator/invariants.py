@@ -1,6 +1,6 @@
 """What must hold of the machine after every event, whatever happened. For every test that drives one."""
 
-from bamboo_trainer.plan import NodeId, check_plan
+from bamboo_trainer.plan import check_plan, node_id_of
 
 from bamboo_cli.coordinator.machine import Machine
 from bamboo_cli.coordinator.states import ENDED, LEASED, UNDER_PLAN, NodeState, RunState, WorkerState
@@ -21,11 +21,15 @@ def _check_nodes(machine: Machine) -> None:
     assert len(set(instances)) == len(instances), "an instance belongs to one node"
     for node in board.nodes.values():
         assert node.number <= board.cluster.num_named
-        if node.worker is not None:
-            assert node.state in LEASED, f"{node.node_id} is {node.state} and has a worker"
-            assert node.worker.worker_id == f"{node.node_id}/{node.incarnation}"
+        for index, accelerator in enumerate(node.accelerators):
+            worker = accelerator.worker
+            if worker is not None:
+                assert node.state in LEASED, f"{node.node_id} is {node.state} and has a worker"
+                assert worker.worker_id == f"{node.node_id}/{accelerator.incarnation}"
+                assert worker.accelerator == index
+        assert node.incarnation >= max((each.incarnation for each in node.accelerators), default=0)
         if node.state is NodeState.ACTIVE:
-            assert node.worker is not None and node.worker.state is WorkerState.PREPARED
+            assert any(worker.state is WorkerState.PREPARED for worker in node.workers)
         if node.state is NodeState.DRAINING:
             assert node.leaving
         assert not (node.asked and node.retry_at is not None), "a create call is out, or due later, not both"
@@ -42,11 +46,10 @@ def _check_run(machine: Machine) -> None:
     if run.plan is not None:
         check_plan(run.plan)
         assert run.base_generation <= run.plan.generation <= board.cluster.generation
-        nodes = [m.node_id for m in run.plan.members]
-        assert len(set(nodes)) == len(nodes), "one worker a node"
+        for member in run.plan.members:
+            assert member.node_id == node_id_of(member.worker_id)
         for stage in run.plan.stages():
-            nodes = [_node(holder) for holder in stage.holders]
-            assert len(set(nodes)) == len(nodes), "a stage and its shadows are on different nodes"
+            assert node_id_of(stage.host) not in map(node_id_of, stage.shadows), "a stage and its shadow share no node"
     if run.state in UNDER_PLAN:
         assert run.plan is not None
     assert (run.pause is not None) == (run.state in (RunState.QUIESCING, RunState.HALTING)) or (
@@ -58,7 +61,7 @@ def _check_run(machine: Machine) -> None:
         assert not lost, f"{lost} are lost and the run takes no notice"
     if run.state in ENDED:
         assert run.ended_at is not None
-        assert all(n.worker is None or n.worker.state is not WorkerState.PREPARED for n in board.nodes.values())
+        assert not board.workers(WorkerState.PREPARED)
     samples = run.spec.training.num_microbatches * run.spec.training.microbatch_size
     assert progress.num_samples % samples == 0
     assert progress.num_samples <= (progress.committed_step + 1) * samples, "no sample is counted twice"
@@ -73,7 +76,3 @@ def _check_growth(machine: Machine) -> None:
     seen = getattr(board, _seen_generation, 0)
     assert board.cluster.generation >= seen, "generations only grow"
     setattr(board, _seen_generation, board.cluster.generation)
-
-
-def _node(worker_id: str) -> NodeId:
-    return NodeId(worker_id.rpartition("/")[0])

@@ -1,10 +1,11 @@
 """Stories as text: commands at the start of a line, what the machine did indented below each.
 
-``cluster nodes=3 zones=a,b lease=10`` begins; ``train steps=8 stages=3`` asks for a run. ``steps 3`` lets three steps
-be committed, ``part-step 1`` one that only one member gets to apply, ``finish`` all that are left. ``kill``,
-``preempt``, ``kill-worker``, ``freeze``, ``freeze-worker``, ``cut``, ``drop`` strike a node; ``notice n2 10`` warns;
-``hang-worker`` lets one beat on without working; ``thaw`` ends all that. ``wait 5`` lets time pass; ``hold`` and ``go``
-stop and resume what happens by itself. ``show`` prints where the run stands.
+``cluster nodes=3 zones=a,b lease=10`` begins, with ``accelerators=2`` over nodes with two workers each; ``train steps=8
+stages=3`` asks for a run. ``steps 3`` lets three steps be committed, ``part-step 1`` one that only one member gets to
+apply, ``finish`` all that are left. ``kill``, ``preempt``, ``freeze``, ``drop`` strike a node; ``kill-worker``,
+``freeze-worker``, ``hang-worker`` (it beats on without working) and ``cut`` its worker, or ``n2/1`` of several;
+``notice n2 10`` warns; ``thaw`` ends all that. ``wait 5`` lets time pass; ``hold`` and ``go`` stop and resume what
+happens by itself. ``show`` prints where the run stands.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bamboo_trainer.control import DigestMismatch, TrainingSpec
-from bamboo_trainer.plan import Mode, NodeId
+from bamboo_trainer.plan import Mode, NodeId, WorkerId
 
 from bamboo_cli.coordinator import events as ev
 from bamboo_cli.coordinator.settings import ClusterConfig, Drill, RunSpec
@@ -91,8 +92,11 @@ class Player:
         return self._world().nodes[NodeId(name)]
 
     def _worker(self, name: str) -> FakeWorker:
-        (worker,) = self._node(name).workers.values()
-        return worker
+        """Of a node with a single one, by the node's name."""
+        found = self._world().worker(WorkerId(name))
+        if found is None:
+            (found,) = self._node(name).workers.values()
+        return found
 
     def _request(self, request: ev.Request) -> None:
         self._request_id += 1
@@ -105,6 +109,7 @@ class Player:
         config = ClusterConfig(
             cluster_id="c",
             num_nodes=int(options.get("nodes", "2")),
+            num_accelerators=int(options.get("accelerators", "1")),
             zones=tuple(options.get("zones", "a,b").split(",")),
             replace=options.get("replace", "yes") == "yes",
             lease_s=float(options.get("lease", "10")),
@@ -178,7 +183,8 @@ class Player:
         self._world().kill_node(NodeId(name), EndReason.PREEMPTED)
 
     def _kill_worker(self, name: str) -> None:
-        self._world().end_worker(self._node(name), self._worker(name).worker_id, -9)
+        worker = self._worker(name)
+        self._world().end_worker(self._node(worker.node_id), worker.worker_id, -9)
 
     def _freeze(self, name: str) -> None:
         self._node(name).frozen = True

@@ -29,7 +29,7 @@ from bamboo_agent.messages import (
     WorkerState,
 )
 from bamboo_trainer import control
-from bamboo_trainer.plan import NodeId, Plan, PlanKind, StepSummary, WorkerId, check_plan
+from bamboo_trainer.plan import NodeId, Plan, PlanKind, StepSummary, WorkerId, check_plan, node_id_of
 
 from bamboo_cli.coordinator import events as ev
 from bamboo_cli.coordinator.machine import Machine
@@ -51,6 +51,7 @@ class FakeWorker:
     """What a worker process holds and was told."""
 
     worker_id: WorkerId
+    accelerator: int = 0
     ready: bool = False
     frozen: bool = False
     cut: bool = False
@@ -72,7 +73,7 @@ class FakeWorker:
 
     @property
     def node_id(self) -> NodeId:
-        return NodeId(self.worker_id.rpartition("/")[0])
+        return node_id_of(self.worker_id)
 
 
 @dataclass
@@ -257,6 +258,7 @@ class World:
                     address=node.instance.address,
                     pid=1,
                     workers=workers,
+                    num_accelerators=self.config.num_accelerators,
                 )
             )
         )
@@ -286,7 +288,10 @@ class World:
                 node.outbox = deque(e for e in node.outbox if e.sequence > upto)
             case StartWorker():
                 if message.worker_id not in node.workers:
-                    node.workers[message.worker_id] = FakeWorker(worker_id=message.worker_id)
+                    assert message.accelerator not in {worker.accelerator for worker in node.workers.values()}
+                    node.workers[message.worker_id] = FakeWorker(
+                        worker_id=message.worker_id, accelerator=message.accelerator
+                    )
             case StopWorker():
                 if message.worker_id in node.workers:
                     self.end_worker(node, message.worker_id, -9 if message.fence else 0)
@@ -336,7 +341,8 @@ class World:
             if not worker.ready and not worker.frozen and not node.frozen:
                 worker.ready = True
                 number = int(node.node_id[1:])
-                self.report(worker, control.WorkerReady(address=f"127.0.0.{number}", port=PORT + number, pid=1))
+                port = PORT + number + 100 * worker.accelerator
+                self.report(worker, control.WorkerReady(address=f"127.0.0.{number}", port=port, pid=1))
                 return True
         return False
 
@@ -609,7 +615,7 @@ class World:
             self.report(worker, control.RunComplete(generation=worker.generation, step=step))
 
     def worker(self, worker_id: WorkerId) -> FakeWorker | None:
-        node = self.nodes.get(NodeId(worker_id.rpartition("/")[0]))
+        node = self.nodes.get(node_id_of(worker_id))
         return None if node is None else node.workers.get(worker_id)
 
     def _is_up(self, worker: FakeWorker) -> bool:
@@ -742,8 +748,8 @@ def _describe_message(node_id: NodeId, message: Any) -> str:
     match message:
         case Acknowledge() | Welcome():
             return ""
-        case StartWorker():
-            return f"{node_id}: start {message.worker_id}"
+        case StartWorker(worker_id=worker_id, accelerator=accelerator):
+            return f"{node_id}: start {worker_id}{f' on accelerator {accelerator}' if accelerator else ''}"
         case StopWorker():
             return f"{node_id}: {'fence' if message.fence else 'stop'} {message.worker_id} ({message.reason})"
         case Leave():

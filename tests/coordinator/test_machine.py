@@ -1,7 +1,7 @@
 """Corners of the machine that are no story of their own."""
 
 import pytest
-from bamboo_agent.messages import Hint, Join, WorkerExited
+from bamboo_agent.messages import PROTOCOL_VERSION, Hint, Join, WorkerExited
 from bamboo_trainer.control import LayerCost, TookOver, WorkerFailed
 from bamboo_trainer.plan import Mode, NodeId
 
@@ -37,13 +37,13 @@ def run_of(world: World) -> tuple[RunState, RunReason, str]:
     [
         ({"node_id": NodeId("n9")}, "no such node"),
         ({"instance_id": "i-7"}, "it runs on instance i-7"),
-        ({"protocol_version": 2}, "version 2"),
+        ({"protocol_version": PROTOCOL_VERSION + 1}, f"version {PROTOCOL_VERSION + 1}"),
     ],
 )
 def test_an_agent_that_is_not_ours_is_refused_for_good(changed: dict[str, object], why: str) -> None:
     world = play("cluster nodes=1")
     fields: dict[str, object] = {
-        "protocol_version": 1,
+        "protocol_version": PROTOCOL_VERSION,
         "node_id": NodeId("n1"),
         "boot_id": "x",
         "instance_id": "i-1",
@@ -176,8 +176,7 @@ def test_a_worker_that_does_not_get_ready_is_started_anew() -> None:
     world.pass_time(world.config.warm_patience_s + 2.0)
     world.pump(training=False)
     node = world.machine.board.nodes[NodeId("n2")]
-    assert node.worker is not None
-    assert (node.worker.worker_id, node.worker.state) == ("n2/2", WorkerState.STARTING)
+    assert [(worker.worker_id, worker.state) for worker in node.workers] == [("n2/2", WorkerState.STARTING)]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +212,8 @@ def test_a_member_that_does_not_stop_is_fenced() -> None:
     for node in world.nodes.values():
         node.inbox.clear()  # the halt is never heard
     world.pass_time(14.0)
-    assert all(n.worker is None or n.worker.state is WorkerState.STARTING for n in world.machine.board.nodes.values())
+    board = world.machine.board
+    assert board.workers(*WorkerState) == board.workers(WorkerState.STARTING)
     world.pump()
     assert run_of(world)[0] is RunState.DONE
 

@@ -8,7 +8,7 @@ from bamboo_trainer.placement import Candidate
 from bamboo_trainer.plan import Mode, NodeId, Plan, PlanKind, WorkerId, check_plan
 from bamboo_trainer.planner import choose_shape
 from bamboo_trainer.reconfigure import plan_boundary
-from bamboo_trainer.redundancy import fail_over, is_fully_shadowed
+from bamboo_trainer.redundancy import fail_over, missing_shadows
 from bamboo_trainer.wanted import Wanted
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,7 +119,7 @@ def test_with_redundancy_and_two_workers_any_one_loss_is_survived(cluster: tuple
     candidates, wanted = cluster
     plan = plan_of(candidates, wanted)
     if wanted.is_redundant and sum(not c.leaving for c in candidates) >= 2:
-        assert is_fully_shadowed(plan, wanted.level)
+        assert missing_shadows(plan, wanted.level) == 0
         for worker_id in plan.worker_ids():
             if wanted.mode.survives_within_step:
                 assert fail_over(plan, {worker_id}, 6) is not None

@@ -12,7 +12,12 @@ from typing import NewType
 
 NodeId = NewType("NodeId", str)
 WorkerId = NewType("WorkerId", str)
-"""``<node_id>/<incarnation>``: a worker process that is started anew on its node is another worker."""
+"""``<node_id>/<incarnation>``: a worker process that is started anew is another worker. Incarnations are counted over
+all accelerators of the node."""
+
+
+def node_id_of(worker_id: WorkerId) -> NodeId:
+    return NodeId(worker_id.rpartition("/")[0])
 
 
 class Mode(StrEnum):

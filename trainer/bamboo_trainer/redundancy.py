@@ -59,10 +59,10 @@ def _successor(plan: Plan, stage: StagePlan, lost: Collection[WorkerId], load: C
     return min(holders, key=lambda w: (load[w], w), default=None)
 
 
-def is_fully_shadowed(plan: Plan, level: int) -> bool:
-    """No stage lacks a shadow that it should have."""
-    return all(
-        len(stage.shadows) >= len(shadow_indices(stage.stage_index, len(pipeline.stages), level))
+def missing_shadows(plan: Plan, level: int) -> int:
+    """How many shadows stages lack that they should have."""
+    return sum(
+        max(0, len(shadow_indices(stage.stage_index, len(pipeline.stages), level)) - len(stage.shadows))
         for pipeline in plan.pipelines
         for stage in pipeline.stages
         if stage.mode.has_shadows

@@ -22,6 +22,11 @@ def losses_survived(plan: Plan) -> int:
     return min(map(len, _groups(plan))) - 1
 
 
+def lone_layers(plan: Plan) -> int:
+    """Layers that go with a single node."""
+    return sum(len(group) == 1 for group in _groups(plan))
+
+
 def zones_that_matter(plan: Plan, zones: Mapping[NodeId, str]) -> tuple[str, ...]:
     """Zones whose loss, all at once, would leave some layer without a holder."""
     where = [{zones[node_id] for node_id in group} for group in _groups(plan)]

@@ -141,7 +141,8 @@ def _crashed(board: Board, worker: Worker, how: str) -> str | None:
     board.put_accelerator(node, worker.accelerator, crashed)
     if board.active_run is None or num_crashes < MAX_CRASHES:
         return None
-    return f"{num_crashes} workers in a row on {node.node_id} ended before they were prepared; the last with {how}"
+    where = f"{node.node_id}, accelerator {worker.accelerator}," if len(node.accelerators) > 1 else node.node_id
+    return f"{num_crashes} workers in a row on {where} ended before they were prepared; the last with {how}"
 
 
 def stop_all(board: Board, reason: str) -> None:

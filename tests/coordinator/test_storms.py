@@ -40,9 +40,15 @@ def run_spec(
     )
 
 
-def new_world(num_nodes: int, num_layers: int = 4) -> World:
+def new_world(num_nodes: int, num_layers: int = 4, num_accelerators: int = 1) -> World:
     config = ClusterConfig(
-        cluster_id="c", num_nodes=num_nodes, zones=("a", "b"), lease_s=4.0, patience_s=8.0, lost_patience_s=30.0
+        cluster_id="c",
+        num_nodes=num_nodes,
+        num_accelerators=num_accelerators,
+        zones=("a", "b"),
+        lease_s=4.0,
+        patience_s=8.0,
+        lost_patience_s=30.0,
     )
     return World(config, num_layers)
 
@@ -156,6 +162,20 @@ def test_whatever_happens_the_run_gets_done(
     ops: list[tuple[str, int]], begun: bool, shape: tuple[int, int], mode: Mode
 ) -> None:
     storm(new_world(shape[0] * shape[1]), run_spec(*shape, mode), ops, begun=begun)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    operations,
+    st.booleans(),
+    st.sampled_from([(1, 2), (1, 3), (1, 4), (2, 2), (None, None)]),
+    st.sampled_from([Mode.BUBBLE, Mode.OFF, Mode.REROUTE]),
+    st.integers(1, 3),
+)
+def test_whatever_happens_to_nodes_with_two_workers_the_run_gets_done(
+    ops: list[tuple[str, int]], begun: bool, shape: tuple[int | None, int | None], mode: Mode, num_nodes: int
+) -> None:
+    storm(new_world(num_nodes, num_accelerators=2), run_spec(*shape, mode), ops, begun=begun)
 
 
 AUTO = [(None, None, None, None), (2, None, None, 1), (1, None, Mode.BUBBLE, 1), (None, 2, Mode.LAZY, None)]

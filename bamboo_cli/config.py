@@ -3,6 +3,7 @@
 ``docs/job-file.md`` is generated from these sentences.
 """
 
+import math
 import re
 from typing import Annotated, Any, Literal, Self
 
@@ -87,6 +88,12 @@ class LocalCloudConfig(_Section):
         default_factory=_default_zones, min_length=1, description="The zones and their made-up prices and capacities."
     )
     instance_type: str = Field("local.small", min_length=1, description="Name of the instance type, for the reports.")
+    accelerators: int = Field(
+        1,
+        ge=1,
+        le=MAX_NUMBER,
+        description="Accelerators of an instance, each with a worker. A node is lost with all of them.",
+    )
     boot_delay_s: float = Field(0.5, ge=0, description="Seconds from renting an instance to its first breath.")
     preemptions_per_hour: float = Field(
         0.0, ge=0, description="Chance of a preemption per node and hour, as an hourly rate; 0: none of its own accord."
@@ -184,8 +191,8 @@ class JobConfig(_Section):
     nodes: int | None = Field(
         None,
         ge=1,
-        description="Nodes to keep rented; by default pipelines × stages, and needed where one of them is `auto`. More "
-        "than that are standbys.",
+        description="Nodes to keep rented; by default enough for pipelines × stages with `local.accelerators` each. "
+        "Needed where one of them is `auto`. What is left over stands by.",
     )
     min_nodes: int = Field(1, ge=1, description="With fewer nodes than this the run waits for more.")
     redundancy: Mode | Literal["auto"] = Field(
@@ -225,11 +232,15 @@ class JobConfig(_Section):
     def num_nodes(self) -> int:
         if self.nodes is not None:
             return self.nodes
-        return 1 if self.pipelines == "auto" or self.stages == "auto" else self.pipelines * self.stages
+        return 1 if self.num_hosts is None else math.ceil(self.num_hosts / self.local.accelerators)
+
+    @property
+    def num_workers(self) -> int:
+        return self.num_nodes * self.local.accelerators
 
     @property
     def num_hosts(self) -> int | None:
-        """Nodes that the shape needs; None: as many as there are."""
+        """Workers that the shape needs; None: as many as there are."""
         return None if self.pipelines == "auto" or self.stages == "auto" else self.pipelines * self.stages
 
     @property

@@ -1,5 +1,6 @@
 """What single fields of a job cannot know: whether they fit each other."""
 
+import math
 from collections import Counter
 
 from bamboo_trainer.plan import Mode
@@ -36,12 +37,14 @@ def _check_sizes(job: JobConfig) -> list[Mistake]:
     if job.nodes is None and job.num_hosts is None:
         key = "pipelines" if job.pipelines == "auto" else "stages"
         found.append((("nodes",), f"is needed with `{key}: auto`: how many nodes to keep rented"))
-    elif job.num_hosts is not None and job.num_nodes < job.num_hosts:
+    elif job.num_hosts is not None and job.num_workers < job.num_hosts:
+        each = job.local.accelerators
+        nodes = f"{job.num_nodes} nodes{f' with {each} accelerators' if each > 1 else ''}"
         found.append(
             (
                 ("nodes",),
-                f"{job.num_nodes} nodes cannot host {job.pipelines} pipelines of {job.stages} stages; "
-                f"take {job.num_hosts} or more, or leave the key out",
+                f"{nodes} cannot host {job.pipelines} pipelines of {job.stages} stages; "
+                f"take {math.ceil(job.num_hosts / each)} or more, or leave the key out",
             )
         )
     if job.min_nodes > job.num_nodes and (job.nodes is not None or job.num_hosts is not None):

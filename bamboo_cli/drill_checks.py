@@ -31,11 +31,11 @@ def _check_range(job: JobConfig, entry: DrillConfig) -> Iterator[tuple[str, str]
 
 
 def _most_stages(job: JobConfig) -> int:
-    return job.num_nodes if job.stages == "auto" else job.stages
+    return job.num_workers if job.stages == "auto" else job.stages
 
 
 def _most_pipelines(job: JobConfig) -> int:
-    return job.num_nodes if job.pipelines == "auto" else job.pipelines
+    return job.num_workers if job.pipelines == "auto" else job.pipelines
 
 
 def _check_action(job: JobConfig, entry: DrillConfig) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from bamboo_trainer.control import LayerCost
 from bamboo_trainer.outlook import on_paper, outlook, simulate
 from bamboo_trainer.plan import Mode
 from bamboo_trainer.planner import Choice, arrange, choose
+from bamboo_trainer.redundancy import missing_shadows
 from bamboo_trainer.wanted import PRIOR_BOOT_S, PRIOR_HAZARD, Wanted, Weather
 
 from bamboo_cli.config import JobConfig
@@ -33,9 +34,9 @@ class ProtectionPrice:
     """The same after a loss."""
     fits: bool
     losses_survived: int
-    """That may come at once, wherever they are, without going back to a checkpoint."""
+    """Of nodes, that may come at once, wherever they are, without going back to a checkpoint."""
     survived_by: Rung
-    """What a single loss without warning may come to."""
+    """What a single loss of a node without warning may come to."""
     hours_between_fatal: float
 
 
@@ -57,15 +58,16 @@ class AutoChoice:
 def weather_of(job: JobConfig) -> Weather:
     return Weather(
         hazard=job.local.preemptions_per_hour or PRIOR_HAZARD,
+        num_accelerators=job.local.accelerators,
         boot_s=PRIOR_BOOT_S + job.local.boot_delay_s,
         memory_bytes=memory_bytes(job),
     )
 
 
 def assumed_costs(job: JobConfig, model: Model | None) -> tuple[LayerCost, ...]:
-    """Even times. Without a model, a layer for each stage, or for each node where the stages are the planner's."""
+    """Even times. Without a model, a layer for each stage, or for each worker where the stages are the planner's."""
     if model is None:
-        num_layers = job.num_nodes if job.stages == "auto" else job.stages
+        num_layers = job.num_workers if job.stages == "auto" else job.stages
         nothing = LayerSize(parameter_bytes=0, activation_bytes=0, kept_bytes=0, optimizer_bytes=0)
         return tuple(_assumed(f"layer {i}", nothing) for i in range(num_layers))
     return tuple(_assumed(name, size) for name, size in zip(model.layer_names, model.layer_sizes, strict=True))
@@ -91,8 +93,8 @@ def prices(job: JobConfig, model: Model | None) -> tuple[ProtectionPrice, ...]:
     """Of each mode in the job's shape, or in the one that the planner would take; the second level beside the first
     where it would have its shadows."""
     wanted = wanted_of(job, assumed_costs(job, model), weather_of(job))
-    shape = arrange(job.num_nodes, wanted)
-    num_standbys = job.num_nodes - shape.num_hosts
+    shape = arrange(job.num_workers, wanted)
+    num_standbys = job.num_workers - shape.num_hosts
     bare_s = _step_s(shape, Mode.OFF, 1, wanted)
     found = []
     for mode in Mode:
@@ -110,8 +112,8 @@ def prices(job: JobConfig, model: Model | None) -> tuple[ProtectionPrice, ...]:
                     memory_bytes=seen.most_bytes if model else None,
                     peak_bytes=seen.peak_bytes if model else None,
                     fits=seen.fits or model is None,
-                    losses_survived=_losses_survived(arrangement),
-                    survived_by=_survived_by(mode, shape),
+                    losses_survived=seen.losses_survived,
+                    survived_by=_survived_by(arrangement, mode, seen.losses_survived, wanted, num_standbys),
                     hours_between_fatal=1 / seen.fatal_per_hour,
                 )
             )
@@ -125,23 +127,20 @@ def _step_s(shape: Arrangement, mode: Mode, level: int, wanted: Wanted) -> float
     )
 
 
-def _survived_by(mode: Mode, shape: Arrangement) -> Rung:
-    num_stages = min(shape.num_stages)
-    if mode.has_shadows and mode.survives_within_step and num_stages >= 2:
+def _survived_by(arrangement: Arrangement, mode: Mode, losses_survived: int, wanted: Wanted, num_standbys: int) -> Rung:
+    if losses_survived == 0:
+        return Rung.RESTORED
+    plan = on_paper(arrangement, wanted.weather.num_accelerators, num_standbys)
+    is_shadowed = mode.has_shadows and not missing_shadows(plan, arrangement.level) and min(arrangement.num_stages) >= 2
+    if mode.survives_within_step and is_shadowed:
         return Rung.SHADOW
-    return promise_of(mode, num_pipelines=shape.num_pipelines, num_stages=num_stages).worst
-
-
-def _losses_survived(arrangement: Arrangement) -> int:
-    """The fewest holders of a layer, less one."""
-    plan = on_paper(arrangement)
-    return min(len(plan.holders_of(layer)) for layer in range(plan.num_layers)) - 1
+    return promise_of(mode, num_pipelines=arrangement.num_pipelines, num_stages=min(arrangement.num_stages)).worst
 
 
 def auto_choice(job: JobConfig, model: Model | None) -> AutoChoice:
     """The protection left to the planner, and of the shape what the job leaves to it."""
     free = job.model_copy(update={"redundancy": "auto", "redundancy_level": "auto"})
-    found: Choice = choose(job.num_nodes, wanted_of(free, assumed_costs(job, model), weather_of(job)))
+    found: Choice = choose(job.num_workers, wanted_of(free, assumed_costs(job, model), weather_of(job)))
     arrangement = found.arrangement
     return AutoChoice(
         pipelines=arrangement.num_stages,

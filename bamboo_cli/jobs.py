@@ -17,6 +17,7 @@ def cluster_config(job: JobConfig, cluster_id: str) -> ClusterConfig:
     return ClusterConfig(
         cluster_id=cluster_id,
         num_nodes=job.num_nodes,
+        num_accelerators=job.local.accelerators,
         zones=tuple(zone.name for zone in by_price),
         replace=job.local.replace,
         lease_s=job.lease_s,
@@ -31,6 +32,7 @@ def local_config(job: JobConfig) -> LocalConfig:
     return LocalConfig(
         zones=tuple(LocalZone(**zone.model_dump()) for zone in local.zones),
         instance_type=local.instance_type,
+        num_accelerators=local.accelerators,
         boot_delay_s=local.boot_delay_s,
         preemptions_per_hour=local.preemptions_per_hour,
         preemption_seed=local.preemption_seed,

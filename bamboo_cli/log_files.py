@@ -1,4 +1,4 @@
-"""The logs of a cluster on this machine: the coordinator's, and each node's agent and worker."""
+"""The logs of a cluster on this machine: the coordinator's, and each node's agent and workers."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from bamboo_cli.coordinator.status import ClusterStatus
 
 POLL_S = 0.3
-NODE_LOGS = ("agent", "worker")
+NODE_LOGS = ("agent.log", "worker.log", "worker-*.log")
+"""The last: of further accelerators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFile:
     source: str
-    """``coordinator``, ``n3 agent``, ``n3 worker``."""
+    """``coordinator``, ``n3 agent``, ``n3 worker``, ``n3 worker-1``."""
     path: Path
 
 
@@ -32,7 +33,8 @@ def log_files(status: "ClusterStatus", cluster_dir: Path, node: str | None) -> t
     for one in status.nodes:
         if one.instance_id and node in (None, one.node_id):
             folder = paths.local_cloud_dir() / "instances" / one.instance_id
-            found += [LogFile(source=f"{one.node_id} {name}", path=folder / f"{name}.log") for name in NODE_LOGS]
+            paths_there = [path for pattern in NODE_LOGS for path in sorted(folder.glob(pattern))]
+            found += [LogFile(source=f"{one.node_id} {path.stem}", path=path) for path in paths_there]
     return tuple(file for file in found if file.path.exists())
 
 

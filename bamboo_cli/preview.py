@@ -8,7 +8,7 @@ from bamboo_trainer.outlook import fatal_rate
 from bamboo_trainer.placement import Candidate
 from bamboo_trainer.plan import Mode, NodeId, Plan, WorkerId
 from bamboo_trainer.reconfigure import plan_boundary
-from bamboo_trainer.survival import zones_that_matter
+from bamboo_trainer.survival import losses_survived, zones_that_matter
 from bamboo_trainer.wanted import Wanted
 
 from bamboo_cli.config import JobConfig, ZoneConfig
@@ -25,19 +25,26 @@ from bamboo_cli.recipe_check import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedNode:
-    node_id: NodeId
-    zone: str
+class PlacedWorker:
+    worker_id: WorkerId
     pipeline_index: int | None
     """None: a standby."""
     stage_index: int | None
     shadows_stages: tuple[int, ...]
-    spot_usd_per_hour: float
-    on_demand_usd_per_hour: float
     schedule: str
     """One step: a column per forward time, as ``dryrun.grid`` draws it."""
     peak_activations: int
     """Microbatches whose activations it holds at most at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedNode:
+    node_id: NodeId
+    zone: str
+    spot_usd_per_hour: float
+    on_demand_usd_per_hour: float
+    workers: tuple[PlacedWorker, ...]
+    """One on each accelerator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +82,24 @@ def preview(job: JobConfig, model: Model | None = None) -> Preview:
     zones = _spread(job)
     costs = assumed_costs(job, model if job.is_auto else None)
     wanted = wanted_of(job, costs, weather_of(job))
-    plan = _plan(wanted, zones)
+    plan = _plan(wanted, _candidates(zones, job.local.accelerators))
     result = dry_run(plan, Durations.even(len(costs)))
     unit = float(max(len(stage.layers) for stage in plan.stages()))
     hazard = weather_of(job).hazard
-    placed = [_placed(index, zone, plan, result, unit) for index, zone in enumerate(zones)]
+    candidates = _candidates(zones, job.local.accelerators)
+    placed = [
+        PlacedNode(
+            node_id=node_id,
+            zone=zone.name,
+            spot_usd_per_hour=zone.spot_usd_per_hour,
+            on_demand_usd_per_hour=zone.on_demand_usd_per_hour,
+            workers=tuple(_placed(c.worker_id, plan, result, unit) for c in candidates if c.node_id == node_id),
+        )
+        for node_id, zone in _named(zones).items()
+    ]
     modes = tuple(dict.fromkeys(stage.mode for stage in plan.stages()))
-    num_standbys = job.num_nodes - sum(len(p.stages) for p in plan.pipelines)
-    nodes = tuple(sorted(placed, key=lambda node: (node.pipeline_index is None, node.pipeline_index, node.stage_index)))
+    num_standbys = job.num_workers - sum(len(p.stages) for p in plan.pipelines)
+    nodes = tuple(sorted(placed, key=lambda node: min(_rank(worker) for worker in node.workers)))
     return Preview(
         model=model,
         nodes=nodes,
@@ -97,7 +114,7 @@ def preview(job: JobConfig, model: Model | None = None) -> Preview:
         else None,
         hours_between_fatal=1 / fatal_rate(arrangement_of(plan), wanted, num_standbys),
         hazard=hazard,
-        zones_that_matter=zones_that_matter(plan, {NodeId(f"n{i + 1}"): zone.name for i, zone in enumerate(zones)}),
+        zones_that_matter=zones_that_matter(plan, {node_id: zone.name for node_id, zone in _named(zones).items()}),
         spot_usd_per_hour=sum(node.spot_usd_per_hour for node in nodes),
         on_demand_usd_per_hour=sum(node.on_demand_usd_per_hour for node in nodes),
         protections=prices(job, model),
@@ -117,7 +134,8 @@ def _warnings(job: JobConfig, plan: Plan, model: Model | None) -> list[str]:
         found.append("shadows compute nothing: after a loss the step runs again")
     elif len(stages) == 1:
         found.append("with one stage nobody can shadow it: every loss goes back to the newest checkpoint")
-    if job.num_nodes == len(stages):
+    found += _shared_nodes(job, plan)
+    if job.num_workers == len(stages):
         found.append("no node stands by: after a loss a neighbour runs two stages until a new node has booted")
     if job.pipelines == "auto":
         found.append("with `pipelines: auto` the last bits of the weights depend on which nodes come and go when")
@@ -141,34 +159,51 @@ def _spread(job: JobConfig) -> list[ZoneConfig]:
     return chosen
 
 
-def _plan(wanted: Wanted, zones: list[ZoneConfig]) -> Plan:
-    """The coordinator's own planner."""
-    candidates = [
-        Candidate(
-            worker_id=WorkerId(f"n{index + 1}/1"),
-            node_id=NodeId(f"n{index + 1}"),
-            zone=zone.name,
-            address="",
-            port=0,
-        )
-        for index, zone in enumerate(zones)
+def _named(zones: list[ZoneConfig]) -> dict[NodeId, ZoneConfig]:
+    return {NodeId(f"n{index + 1}"): zone for index, zone in enumerate(zones)}
+
+
+def _candidates(zones: list[ZoneConfig], num_accelerators: int) -> list[Candidate]:
+    return [
+        Candidate(worker_id=WorkerId(f"{node_id}/{k + 1}"), node_id=node_id, zone=zone.name, address="", port=0)
+        for node_id, zone in _named(zones).items()
+        for k in range(num_accelerators)
     ]
+
+
+def _plan(wanted: Wanted, candidates: list[Candidate]) -> Plan:
+    """The coordinator's own planner."""
     return plan_boundary(generation=1, first_step=0, candidates=candidates, wanted=wanted)
 
 
-def _placed(index: int, zone: ZoneConfig, plan: Plan, result: DryRun, unit: float) -> PlacedNode:
-    node_id = NodeId(f"n{index + 1}")
-    member = next((member for member in plan.members if member.node_id == node_id), None)
-    hosted = plan.hosted_by(member.worker_id)[0] if member else None
-    shadowed = plan.shadowed_by(member.worker_id) if member else ()
-    return PlacedNode(
-        node_id=node_id,
-        zone=zone.name,
+def _placed(worker_id: WorkerId, plan: Plan, result: DryRun, unit: float) -> PlacedWorker:
+    is_member = worker_id in plan.worker_ids()
+    hosted = plan.hosted_by(worker_id)[0] if is_member else None
+    return PlacedWorker(
+        worker_id=worker_id,
         pipeline_index=hosted.pipeline_index if hosted else None,
         stage_index=hosted.stage_index if hosted else None,
-        shadows_stages=tuple(stage.stage_index for stage in shadowed),
-        spot_usd_per_hour=zone.spot_usd_per_hour,
-        on_demand_usd_per_hour=zone.on_demand_usd_per_hour,
-        schedule=grid(result, unit)[member.worker_id] if member else "",
-        peak_activations=result.peak_activations[member.worker_id] if member else 0,
+        shadows_stages=tuple(stage.stage_index for stage in plan.shadowed_by(worker_id)),
+        schedule=grid(result, unit)[worker_id] if is_member else "",
+        peak_activations=result.peak_activations[worker_id] if is_member else 0,
     )
+
+
+def _rank(worker: PlacedWorker) -> tuple[bool, int, int]:
+    """In the order of the stages, standbys last."""
+    return worker.pipeline_index is None, worker.pipeline_index or 0, worker.stage_index or 0
+
+
+def _shared_nodes(job: JobConfig, plan: Plan) -> list[str]:
+    """What a node takes with it only because its workers go together."""
+    several = [stage for p in plan.pipelines for stage in p.stages if len(p.stages) > 1 and stage.mode.has_shadows]
+    if job.local.accelerators == 1 or not (several or plan.num_pipelines > 1):
+        return []
+    if not losses_survived(plan):
+        where = "all workers are on one node" if job.num_nodes == 1 else "some layers are on one node alone"
+        return [f"{where}: its loss goes back to the newest checkpoint; with another node it would not"]
+    bare = sum(not stage.shadows for stage in several)
+    if not bare:
+        return []
+    what = "1 stage has no shadow" if bare == 1 else f"{bare} stages have no shadow"
+    return [f"{what}, since it could only sit on the stage's own node; with another node it could"]

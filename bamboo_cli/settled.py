@@ -12,7 +12,7 @@ def settled(job: JobConfig, model: Model | None) -> JobConfig:
     protection that most of them get. A job without ``auto`` is given back as it is."""
     if not job.is_auto:
         return job
-    found = choose(job.num_nodes, wanted_of(job, assumed_costs(job, model), weather_of(job))).arrangement
+    found = choose(job.num_workers, wanted_of(job, assumed_costs(job, model), weather_of(job))).arrangement
     modes = [mode for row in found.modes for mode in row]
     return job.model_copy(
         update={

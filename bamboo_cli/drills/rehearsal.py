@@ -1,5 +1,6 @@
 """A drill in practice: a local cluster of its own, the job undisturbed and with losses, everything given back."""
 
+import math
 import shutil
 import signal
 from collections.abc import Iterator, Sequence
@@ -67,7 +68,10 @@ def rehearsal_of(job: JobConfig, *, num_steps: int | None, num_losses: int, loss
     """
     num_steps = num_steps or steps_for(num_losses)
     num_pipelines, num_stages = job.fixed_shape
-    num_nodes = max(job.num_nodes, max(num_pipelines * num_stages, job.min_nodes) + num_losses)
+    needed = math.ceil(num_pipelines * num_stages / job.local.accelerators)
+    if job.local.accelerators > 1 and num_pipelines * num_stages > 1:
+        needed = max(needed, 2)  # on a single node there would be nothing to rehearse
+    num_nodes = max(job.num_nodes, max(needed, job.min_nodes) + num_losses)
     every = max(1, gap_of(num_steps, num_losses) // 2)
     if job.checkpoint.every != "auto":
         every = min(every, job.checkpoint.every)

@@ -37,6 +37,8 @@ class LocalConfig:
 
     zones: tuple[LocalZone, ...]
     instance_type: str = "local"
+    num_accelerators: int = 1
+    """Of an instance."""
     boot_delay_s: float = 0.5
     preemptions_per_hour: float = 0.0
     """Expected per instance; the moments follow from ``preemption_seed`` and the order of creation."""
@@ -84,6 +86,7 @@ class LocalProvider:
             token=token,
             config=config,
             instance_type=offer.instance_type,
+            num_accelerators=self._config.num_accelerators,
             zone=zone.name,
             capacity=zone.capacity,
             boot_delay_s=self._config.boot_delay_s,

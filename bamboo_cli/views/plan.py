@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bamboo_cli import output
-from bamboo_cli.preview import PlacedNode, Preview
+from bamboo_cli.preview import PlacedNode, PlacedWorker, Preview
 from bamboo_cli.recipe_check import Model
 
 TIMES_ASSUMED = (
@@ -97,29 +97,35 @@ def _placement(found: Preview) -> RenderableType:
     table.add_column("activations", justify="right")
     table.add_column("spot/h", justify="right")
     for node in found.nodes:
-        table.add_row(
-            node.node_id,
-            node.zone,
-            _stage(found, node),
-            ", ".join(f"stage {stage_index}" for stage_index in node.shadows_stages),
-            "" if node.stage_index is None else f"{node.peak_activations} × microbatch",
-            output.usd(node.spot_usd_per_hour),
-        )
+        for index, worker in enumerate(node.workers):
+            table.add_row(
+                _name(node, worker),
+                node.zone,
+                _stage(found, worker),
+                ", ".join(f"stage {stage_index}" for stage_index in worker.shadows_stages),
+                "" if worker.stage_index is None else f"{worker.peak_activations} × microbatch",
+                "" if index else output.usd(node.spot_usd_per_hour),
+            )
     return table
 
 
-def _stage(found: Preview, node: PlacedNode) -> str:
-    if node.stage_index is None:
+def _name(node: PlacedNode, worker: PlacedWorker) -> str:
+    """The node's, or of several on it the worker's."""
+    return node.node_id if len(node.workers) == 1 else worker.worker_id
+
+
+def _stage(found: Preview, worker: PlacedWorker) -> str:
+    if worker.stage_index is None:
         return "(stands by)"
-    pipeline = f" of pipeline {node.pipeline_index}" if found.num_pipelines > 1 else ""
-    return f"stage {node.stage_index}{pipeline}"
+    pipeline = f" of pipeline {worker.pipeline_index}" if found.num_pipelines > 1 else ""
+    return f"stage {worker.stage_index}{pipeline}"
 
 
 def _schedule(found: Preview) -> list[RenderableType]:
     """The grid is never wrapped: what does not fit is cut off, with an ellipsis."""
-    working = [node for node in found.nodes if node.schedule]
-    width = max(len(node.node_id) for node in working)
-    lines = [f"{node.node_id.ljust(width)}  {node.schedule}" for node in working]
+    working = {_name(node, worker): worker.schedule for node in found.nodes for worker in node.workers}
+    width = max(map(len, working))
+    lines = [f"{name.ljust(width)}  {schedule}" for name, schedule in working.items() if schedule]
     parts: list[RenderableType] = [Text(f"one step: {LEGEND}")]
     return parts + [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
 

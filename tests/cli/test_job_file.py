@@ -110,6 +110,11 @@ def test_a_replay_that_is_faster_than_life_makes_the_fleet_as_much_less_patient(
             "use small letters, digits and dashes, with no dash first",
         ),
         (
+            "pipelines: 3\nnodes: 2\nlocal: {accelerators: 2}",
+            "job.yaml:6: nodes: 2 nodes with 2 accelerators cannot host 3 pipelines of 2 stages; "
+            "take 3 or more, or leave the key out",
+        ),
+        (
             "nodes: 1",
             "job.yaml:5: nodes: 1 nodes cannot host 1 pipelines of 2 stages; take 2 or more, or leave the key out",
         ),

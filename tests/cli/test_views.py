@@ -46,6 +46,18 @@ def test_status_shows_nodes_stages_step_loss_preemptions_and_money() -> None:
     assert "and 1 that is gone" in text
 
 
+def test_a_node_with_two_workers_is_one_line_with_the_stages_of_both() -> None:
+    whole = replace(example.node(1), workers=(example.worker(1, 1, 0), example.worker(1, 2, 2, accelerator=1)))
+    starting = replace(example.worker(2, 3, None, accelerator=1), state="starting")
+    half = replace(example.node(2), workers=(example.worker(2, 1, 1), starting))
+
+    text = drawn(cluster_view.status(example.cluster(nodes=(whole, half), of=example.run()), example.NOW), width=140)
+
+    first, second = (" ".join(line.split()) for line in text.splitlines() if line.startswith(("n1", "n2")))
+    assert first == "n1 active local-b 2 prepared 0, 2 1, 3"
+    assert second == "n2 active local-c 1 prepared, 1 starting 1 2"
+
+
 def test_status_with_the_coordinator_dead_says_what_to_do() -> None:
     training = drawn(cluster_view.status(example.cluster(alive=False, nodes=NODES, of=example.run()), example.NOW))
     idle = drawn(cluster_view.status(example.cluster(alive=False, nodes=NODES), example.NOW))
@@ -194,7 +206,7 @@ def test_json_has_the_names_of_the_code(capsys: pytest.CaptureFixture[str]) -> N
 
     status = json.loads(capsys.readouterr().out)
     assert status["state"] == "up"
-    assert status["nodes"][0]["hosts"] == [[0, 0]]
+    assert status["nodes"][0]["workers"][0]["hosts"] == [[0, 0]]
     assert status["run"]["committed_steps"] == 41
 
 

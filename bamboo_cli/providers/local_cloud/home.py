@@ -28,6 +28,7 @@ def write_config(folder: Path, rented: Rented) -> None:
         "address": rented.address,
         "metadata_endpoint": _endpoint_url(rented),
         "notice_poll_s": rented.request.notice_poll_s,
+        "num_accelerators": rented.request.num_accelerators,
     }
     store.write_private(home / "config.json", _CONFIG_FILE.dump_json(asdict(rented.request.config) | facts, indent=1))
 

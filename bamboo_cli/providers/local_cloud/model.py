@@ -28,6 +28,7 @@ class Request:
     notice_s: float | None
     """Ahead of a preemption by probability; None: it comes without a notice."""
     notice_poll_s: float
+    num_accelerators: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

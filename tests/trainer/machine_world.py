@@ -4,10 +4,12 @@ The clock moves only when nothing else does. A node is lost with everything on i
 the cloud say of that arrives in an order that the test picks. The coordinator can be restarted between any two events.
 """
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 
 from bamboo_agent.messages import (
     PROTOCOL_VERSION,
@@ -23,7 +25,7 @@ from bamboo_agent.messages import (
     WorkerState,
 )
 from bamboo_trainer import control
-from bamboo_trainer.plan import Mode, NodeId, WorkerId
+from bamboo_trainer.plan import Mode, NodeId, WorkerId, node_id_of
 from bamboo_trainer.schedule import Action
 
 from bamboo_cli.coordinator import events as ev
@@ -43,8 +45,8 @@ class Node:
     boot_id: str
     sequence: int = 0
     unacknowledged: list[tuple[int, AgentMessage]] = field(default_factory=list)
-    worker_id: WorkerId | None = None
-    generation: int = 0
+    workers: dict[WorkerId, int] = field(default_factory=dict)
+    """The generation of each, those included that have ended."""
 
 
 class MachineWorld:
@@ -59,6 +61,7 @@ class MachineWorld:
         num_steps: int = 4,
         mode: Mode = Mode.BUBBLE,
         level: int = 1,
+        num_accelerators: int = 1,
         replace_nodes: bool = True,
         seed: int = 0,
         restarts: Collection[int] = (),
@@ -73,7 +76,8 @@ class MachineWorld:
         self.world.on_report = self._worker_says
         self.config = ClusterConfig(
             cluster_id="c",
-            num_nodes=num_pipelines * num_stages,
+            num_nodes=math.ceil(num_pipelines * num_stages / num_accelerators),
+            num_accelerators=num_accelerators,
             zones=("a", "b"),
             replace=replace_nodes,
             gather_s=0.0,
@@ -202,9 +206,11 @@ class MachineWorld:
 
     def _join(self, node_id: NodeId) -> None:
         node = self.nodes[node_id]
-        workers: tuple[WorkerState, ...] = ()
-        if node.worker_id in self.world.executors and node.worker_id is not None:
-            workers = (WorkerState(worker_id=node.worker_id, ready=True, port=1, generation=node.generation),)
+        workers = tuple(
+            WorkerState(worker_id=worker_id, ready=True, port=1, generation=generation)
+            for worker_id, generation in node.workers.items()
+            if worker_id in self.world.executors
+        )
         join = Join(
             protocol_version=PROTOCOL_VERSION,
             node_id=node_id,
@@ -214,6 +220,7 @@ class MachineWorld:
             address="",
             pid=1,
             workers=workers,
+            num_accelerators=self.config.num_accelerators,
         )
         self.events.append(ev.AgentJoined(join=join))
         for sequence, message in node.unacknowledged:
@@ -223,7 +230,7 @@ class MachineWorld:
         node = self.nodes[node_id]
         match message:
             case StartWorker() if message.worker_id not in self.world.executors:
-                node.worker_id = message.worker_id
+                node.workers[message.worker_id] = 0
                 self.world.add_worker(message.worker_id)
                 self.world.computes[message.worker_id].on_saved = self._saver(message.worker_id)
                 self._agent_says(
@@ -252,7 +259,7 @@ class MachineWorld:
                 reply = control.Prepared(run_id=RUN_ID, layer_names=names, costs=costs if message.profile else ())
                 self._worker_says(worker_id, reply)
             case control.Adopt():
-                node.generation = message.plan.generation
+                node.workers[worker_id] = message.plan.generation
                 executor.adopt(message.plan)
             case control.Learn():
                 executor.learn(message)
@@ -292,7 +299,7 @@ class MachineWorld:
         return saved
 
     def _worker_says(self, worker_id: WorkerId, message: control.FromWorker) -> None:
-        node_id = NodeId(worker_id.split("/")[0])
+        node_id = node_id_of(worker_id)
         if node_id in self.nodes:
             self._agent_says(node_id, WorkerSaid(worker_id=worker_id, message=message))
 
@@ -305,12 +312,14 @@ class MachineWorld:
     # --- what tests do ----------------------------------------------------------------------------------------------
 
     def lose_node(self, worker_id: WorkerId) -> None:
-        """The machine under the worker vanishes; half of what it had sent still arrives."""
-        node_id = NodeId(worker_id.split("/")[0])
+        """The machine under the worker vanishes with all its workers; half of what they had sent still arrives."""
+        node_id = node_id_of(worker_id)
         del self.nodes[node_id]
-        peers = [w for w in self.world.executors if w != worker_id]
-        # what it had told its agent is lost too, but for what has left the machine already
-        self.world.lose(worker_id, [w for w in peers if self.rng.random() < 0.5])
+        gone = [w for w in self.world.executors if node_id_of(w) == node_id]
+        peers = [w for w in self.world.executors if w not in gone]
+        # what they had told their agent is lost too, but for what has left the machine already
+        for worker_id in gone:
+            self.world.lose(worker_id, [w for w in peers if self.rng.random() < 0.5])
         held = {layer for compute in self.world.computes_alive() for layer in compute.held_layers()}
         self.lost_a_layer |= len(held) < self.num_layers
         news: list[ev.Event] = [ev.AgentDropped(node_id=node_id)]
@@ -319,15 +328,33 @@ class MachineWorld:
         late = news if not any(isinstance(e, ev.AgentDropped) for e in self.events) else []
         for peer in peers:
             executor = self.world.executors[peer]
-            if executor.plan is not None and worker_id in executor.plan.worker_ids():
-                self._worker_says(
-                    peer, control.PeerBroken(generation=executor.generation, peer=worker_id, detail="gone")
-                )
+            for worker_id in gone:
+                if executor.plan is not None and worker_id in executor.plan.worker_ids():
+                    broken = control.PeerBroken(generation=executor.generation, peer=worker_id, detail="gone")
+                    self._worker_says(peer, broken)
         self.events.extend(late)
         self.events.append(ev.InstanceEnded(node_id=node_id, reason=EndReason.PREEMPTED, at=self.now))
 
+    def lose_worker(self, worker_id: WorkerId) -> None:
+        """Its process ends; its agent says so, and so do its peers, in any order."""
+        peers = [w for w in self.world.executors if w != worker_id]
+        self.world.lose(worker_id, [w for w in peers if self.rng.random() < 0.5])
+        says: list[Callable[[], None]] = [
+            lambda: self._agent_says(
+                node_id_of(worker_id), WorkerExited(worker_id=worker_id, exit_code=-9, log_tail="")
+            )
+        ]
+        for peer in peers:
+            plan, generation = self.world.executors[peer].plan, self.world.executors[peer].generation
+            if plan is not None and worker_id in plan.worker_ids():
+                broken = control.PeerBroken(generation=generation, peer=worker_id, detail="gone")
+                says.append(partial(self._worker_says, peer, broken))
+        self.rng.shuffle(says)
+        for say in says:
+            say()
+
     def notice(self, worker_id: WorkerId, seconds: float) -> None:
-        node_id = NodeId(worker_id.split("/")[0])
+        node_id = node_id_of(worker_id)
         self._agent_says(node_id, Notice(action="terminate", deadline=self.now + seconds))
 
     @property

@@ -65,13 +65,15 @@ def test_a_loss_at_every_action_ends_with_the_undisturbed_weights(size: dict[str
 SHAPES = [(d, p, m) for d in (1, 2) for p in (2, 3, 4) for m in (1, 2, 3, 4) if m >= d] + [(2, 1, 2), (2, 1, 4)]
 
 
-def lose_two(rng: random.Random, first: int | None = None, second: int | None = None) -> None:
+def lose_two(
+    rng: random.Random, first: int | None = None, second: int | None = None, num_accelerators: int = 1
+) -> None:
     """A world of any small shape, protection and level; the second loss may strike during takeover, halt, transfer or
     restore. ``first``, ``second``: at which actions; chosen at random when not given."""
     d, p, m = rng.choice(SHAPES)
     mode = rng.choice(list(Mode))
     size = {"num_pipelines": d, "num_stages": p, "num_microbatches": m, "num_steps": 3}
-    case = size | {"mode": mode, "level": rng.choice((1, 2))}
+    case = size | {"mode": mode, "level": rng.choice((1, 2)), "num_accelerators": num_accelerators}
     reference = undisturbed(**case)
     first = rng.randrange(1, reference.world.num_actions) if first is None else first
     second = first + rng.choice((1, 2, rng.randrange(1, 40))) if second is None else second

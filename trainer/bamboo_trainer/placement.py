@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from bamboo_trainer.arrangement import Arrangement
-from bamboo_trainer.plan import NodeId, Pipeline, WorkerId
+from bamboo_trainer.plan import Mode, NodeId, Pipeline, StagePlan, WorkerId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,9 +208,17 @@ def _cost_at(index: int, row: Row, slot: _Slot, gain: dict[WorkerId, int]) -> tu
 def apart(pipelines: Sequence[Pipeline], node: Mapping[WorkerId, NodeId]) -> tuple[Pipeline, ...]:
     """Without the shadows that sit on the node of their own stage: they would go with it."""
     return tuple(
-        replace(
-            p,
-            stages=tuple(replace(s, shadows=tuple(w for w in s.shadows if node[w] != node[s.host])) for s in p.stages),
-        )
-        for p in pipelines
+        replace(pipeline, stages=tuple(_kept(pipeline, stage, node) for stage in pipeline.stages))
+        for pipeline in pipelines
     )
+
+
+def _kept(pipeline: Pipeline, stage: StagePlan, node: Mapping[WorkerId, NodeId]) -> StagePlan:
+    """A farther shadow computes on what it made of the stage before, so it needs to shadow that too where it has to
+    compute in every step. Otherwise it gets the inputs sent if a loss needs them."""
+    shadows = tuple(w for w in stage.shadows if node[w] != node[stage.host])
+    if stage.mode in (Mode.EAGER, Mode.FULL) and stage.stage_index > 0:
+        before = pipeline.stages[stage.stage_index - 1]
+        made = (before.host, *(w for w in before.shadows if node[w] != node[before.host]))
+        shadows = tuple(w for w in shadows if w in made)
+    return replace(stage, shadows=shadows)

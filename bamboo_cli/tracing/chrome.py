@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from bamboo_trainer.plan import WorkerId
+from bamboo_trainer.plan import WorkerId, node_id_of
 
-from bamboo_cli.tracing.timeline import TimedSlot, Timeline, Transfer, node_of
+from bamboo_cli.tracing.timeline import TimedSlot, Timeline, Transfer
 
 VERSION = 1
 STORY = 0
@@ -40,8 +40,8 @@ class _Tracks:
 
     def __init__(self, found: Timeline) -> None:
         self.origin = min([found.start, *(event.at for event in found.story)])
-        nodes = dict.fromkeys(node_of(worker_id) for worker_id in found.workers)
-        self.process = {node: number for number, node in enumerate(nodes, start=1)}
+        nodes = dict.fromkeys(node_id_of(worker_id) for worker_id in found.workers)
+        self.process: dict[str, int] = {node: number for number, node in enumerate(nodes, start=1)}
         self._count = itertools.count(1)
         self.story = next(self._count)
         self.compute = {worker_id: next(self._count) for worker_id in found.workers}
@@ -57,7 +57,7 @@ class _Tracks:
         return self._lane[worker_id, index]
 
     def place(self, worker_id: WorkerId) -> TraceEvent:
-        return {"pid": self.process[node_of(worker_id)], "tid": self.compute[worker_id]}
+        return {"pid": self.process[node_id_of(worker_id)], "tid": self.compute[worker_id]}
 
     def names(self) -> Iterator[TraceEvent]:
         for name, pid in {f"run {self._run_id}": STORY, **self.process}.items():
@@ -65,11 +65,11 @@ class _Tracks:
             yield _meta("process_sort_index", pid, sort_index=pid)
         yield _meta("thread_name", STORY, self.story, name="story")
         for worker_id, tid in self.compute.items():
-            yield _meta("thread_name", self.process[node_of(worker_id)], tid, name=f"{worker_id} computes")
+            yield _meta("thread_name", self.process[node_id_of(worker_id)], tid, name=f"{worker_id} computes")
 
     def lane_names(self) -> Iterator[TraceEvent]:
         for (worker_id, _), tid in self._lane.items():
-            yield _meta("thread_name", self.process[node_of(worker_id)], tid, name=f"to {worker_id}")
+            yield _meta("thread_name", self.process[node_id_of(worker_id)], tid, name=f"to {worker_id}")
 
 
 def _meta(what: str, pid: int, tid: int = 0, **args: str | int) -> TraceEvent:

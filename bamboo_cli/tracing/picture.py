@@ -10,10 +10,10 @@ from html import escape
 from itertools import pairwise, takewhile
 from statistics import median
 
-from bamboo_trainer.plan import WorkerId
+from bamboo_trainer.plan import WorkerId, node_id_of
 
 from bamboo_cli.tracing.names import SlotKind
-from bamboo_cli.tracing.timeline import TimedSlot, Timeline, WorkerStep, node_of
+from bamboo_cli.tracing.timeline import TimedSlot, Timeline, WorkerStep
 
 LEFT, RIGHT, TOP, BOTTOM = 165, 30, 78, 86
 ROW, BAR = 58, 36
@@ -181,14 +181,13 @@ def _sent(found: Timeline, worker_id: WorkerId, y: float, scale: _Scale) -> Iter
 
 def _losses(found: Timeline, rows: dict[WorkerId, int], scale: _Scale) -> Iterator[str]:
     """From when the coordinator said so."""
-    by_node = {node_of(worker_id): y for worker_id, y in rows.items()}
-    said: set[str] = set()
-    for event in found.story:
-        node = event.node_id
-        if event.kind != "loss" or node not in by_node or node in said or not found.start <= event.at <= found.end:
+    left = dict(rows)
+    losses = [event for event in found.story if event.kind == "loss" and found.start <= event.at <= found.end]
+    for event, worker_id in [(event, worker_id) for event in losses for worker_id in rows]:
+        named = f"worker {worker_id} " in event.text or not event.text.startswith("worker ")
+        if worker_id not in left or event.node_id != node_id_of(worker_id) or not named:
             continue
-        said.add(node)
-        x, end, y = scale.x(event.at), scale.x(found.end), by_node[node]
+        x, end, y = scale.x(event.at), scale.x(found.end), left.pop(worker_id)
         yield f'<rect x="{x}" y="{y}" width="{end - x:.2f}" height="{BAR}" fill="#b3261e" fill-opacity=".12"/>'
         yield f'<line class="late" x1="{x}" y1="{y - 8}" x2="{x}" y2="{y + BAR + 8}"/>'
         yield _text(x + 6, y + BAR / 2 + 4, f"lost: {event.text}", "red")

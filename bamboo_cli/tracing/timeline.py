@@ -101,10 +101,6 @@ class Timeline:
         return max(step.end for step in self.steps)
 
 
-def node_of(worker_id: WorkerId) -> str:
-    return worker_id.rpartition("/")[0]
-
-
 def recorded_steps(pages: Iterable[Page]) -> list[int]:
     return sorted({page.recorded.step for page in pages})
 

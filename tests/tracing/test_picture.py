@@ -8,7 +8,7 @@ from bamboo_trainer.plan import WorkerId
 from bamboo_cli.tracing.names import SlotKind
 from bamboo_cli.tracing.picture import FILLS, MAX_PX, MIN_PX, picture
 from bamboo_cli.tracing.timeline import timeline
-from tests.tracing.example import CALM, FIRST, STORY, TAKEN_OVER, page
+from tests.tracing.example import BEGAN_AT, CALM, FIRST, STORY, TAKEN_OVER, event, page
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -56,6 +56,19 @@ def test_a_takeover_is_marked_with_the_stage_that_was_taken_and_the_worker_that_
     assert "lost: worker n2/1 is <lost>" in told
     assert "only what it sent" in told
     assert told.count("1F0") == 1, "where it arrived; the slot of that name is too narrow for a label"
+
+
+def test_a_loss_is_drawn_on_the_worker_that_is_named_and_on_all_of_a_node_that_is() -> None:
+    pages = tuple(page(WorkerId(worker_id), ("0F0", 0, 100)) for worker_id in ("n1/1", "n1/2", "n2/1", "n2/2"))
+    story = (
+        event(BEGAN_AT + 0.02, "loss", "worker n1/2 is lost: its process ended", "n1"),
+        event(BEGAN_AT + 0.03, "loss", "node n2 is lost: its agent was silent", "n2"),
+    )
+
+    told = texts(picture(timeline("r1", pages, story)))
+
+    assert told.count("lost: worker n1/2 is lost: its process ended") == 1
+    assert told.count("lost: node n2 is lost: its agent was silent") == 2
 
 
 def test_rows_are_in_the_order_of_pipelines_and_stages() -> None:

@@ -3,6 +3,7 @@
 The formulas and what they take for granted: docs/planner.md.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -282,7 +283,7 @@ def homes_of(arrangement: Arrangement, num_accelerators: int = 1, num_standbys: 
     places = [(d, s) for d, cut in enumerate(arrangement.cuts) for s in range(len(cut))]
     if num_accelerators == 1:
         return {(d, s): NodeId(f"{d}.{s}") for d, s in places}
-    num_nodes = -(-(len(places) + num_standbys) // num_accelerators)
+    num_nodes = math.ceil((len(places) + max(0, num_standbys)) / num_accelerators)
     return dict(zip(places, spread(arrangement, num_nodes, num_accelerators), strict=True))
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from bamboo_trainer.arrangement import Arrangement, uniform
 from bamboo_trainer.control import LayerCost
-from bamboo_trainer.outlook import on_paper, outlook, simulate
+from bamboo_trainer.outlook import outlook, simulate
+from bamboo_trainer.paper import on_paper
 from bamboo_trainer.plan import Mode
 from bamboo_trainer.planner import Choice, arrange, choose
 from bamboo_trainer.redundancy import missing_shadows

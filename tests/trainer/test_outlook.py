@@ -3,7 +3,8 @@
 import pytest
 from bamboo_trainer.arrangement import uniform
 from bamboo_trainer.memory import memory_of
-from bamboo_trainer.outlook import homes_of, loss_s, outlook, simulate
+from bamboo_trainer.outlook import loss_s, outlook, simulate
+from bamboo_trainer.paper import homes_of
 from bamboo_trainer.plan import Mode
 from bamboo_trainer.wanted import Weather
 

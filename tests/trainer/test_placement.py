@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from bamboo_trainer.outlook import on_paper
+from bamboo_trainer.paper import on_paper
 from bamboo_trainer.placement import Candidate, apart
 from bamboo_trainer.plan import Mode, NodeId, Plan, check_plan
 from bamboo_trainer.planner import arrange

@@ -3,19 +3,18 @@
 The formulas and what they take for granted: docs/planner.md.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
-from bamboo_trainer.arrangement import Arrangement, staff
+from bamboo_trainer.arrangement import Arrangement
 from bamboo_trainer.bubbles import with_slots
 from bamboo_trainer.control import LayerCost
 from bamboo_trainer.dryrun import DryRun, Durations, dry_run
 from bamboo_trainer.memory import WorkerMemory, memory_of
-from bamboo_trainer.placement import apart, spread
-from bamboo_trainer.plan import Member, Mode, NodeId, Plan, PlanKind, WorkerId
+from bamboo_trainer.paper import Place, by_node, homes_of, on_paper
+from bamboo_trainer.plan import Mode, NodeId, Plan
 from bamboo_trainer.survival import fatal_per_hour, losses_survived
 from bamboo_trainer.wanted import TAKE_IN_S, Wanted, Weather
 
@@ -31,8 +30,6 @@ REROUTE_FACTOR = 2.0
 steps, where a stage's share of the step is 0.8."""
 
 Cut = tuple[range, ...]
-Place = tuple[int, int]
-"""Pipeline and stage."""
 Shares = tuple[float, ...]
 """By stage: of its redundant forwards, what a step does."""
 
@@ -84,7 +81,7 @@ def outlook(arrangement: Arrangement, wanted: Wanted, num_standbys: int) -> Outl
     homes = homes_of(arrangement, weather.num_accelerators, num_standbys)
     lost_share = fatal / 3600.0 * weather.restore_s + sum(
         weather.hazard / 3600.0 * loss_s(arrangement, homes, lost, wanted, step_s, shares, num_standbys)
-        for lost in _by_node(homes)
+        for lost in by_node(homes)
     )
     return Outlook(
         step_s=step_s,
@@ -266,44 +263,9 @@ def fatal_rate(arrangement: Arrangement, wanted: Wanted, num_standbys: int) -> f
     weather = wanted.weather
     biggest = max(sum(wanted.costs[x].state_bytes for x in layers) for cut in arrangement.cuts for layers in cut)
     least = 2 if wanted.is_redundant else 1
-    most_lost = max(map(len, _by_node(homes_of(arrangement, weather.num_accelerators, num_standbys))))
+    most_lost = max(map(len, by_node(homes_of(arrangement, weather.num_accelerators, num_standbys))))
     left = arrangement.num_hosts - most_lost
     thins_out = (wanted.num_pipelines or 1) > 1 and left < least * arrangement.num_pipelines
     waits_s = weather.boot_s if thins_out and num_standbys < most_lost else 0.0
     window_s = TAKE_IN_S + waits_s + biggest / weather.link_bytes_per_s
     return fatal_per_hour(on_paper(arrangement, weather.num_accelerators, num_standbys), weather.hazard, window_s)
-
-
-# --- on paper ---------------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=256)
-def homes_of(arrangement: Arrangement, num_accelerators: int = 1, num_standbys: int = 0) -> dict[Place, NodeId]:
-    """The node of each stage, by pipeline and stage, on as few nodes as have room for all workers."""
-    places = [(d, s) for d, cut in enumerate(arrangement.cuts) for s in range(len(cut))]
-    if num_accelerators == 1:
-        return {(d, s): NodeId(f"{d}.{s}") for d, s in places}
-    num_nodes = math.ceil((len(places) + max(0, num_standbys)) / num_accelerators)
-    return dict(zip(places, spread(arrangement, num_nodes, num_accelerators), strict=True))
-
-
-def _by_node(homes: Mapping[Place, NodeId]) -> list[list[Place]]:
-    found: dict[NodeId, list[Place]] = {}
-    for place, node_id in homes.items():
-        found.setdefault(node_id, []).append(place)
-    return list(found.values())
-
-
-@lru_cache(maxsize=256)
-def on_paper(arrangement: Arrangement, num_accelerators: int = 1, num_standbys: int = 0) -> Plan:
-    """With a worker for each stage, on nodes that have so many each."""
-    homes = homes_of(arrangement, num_accelerators, num_standbys)
-    rows = [[WorkerId(f"{d}.{s}") for s in range(len(cut))] for d, cut in enumerate(arrangement.cuts)]
-    node = {rows[d][s]: node_id for (d, s), node_id in homes.items()}
-    return Plan(
-        generation=0,
-        kind=PlanKind.BOUNDARY,
-        first_step=0,
-        pipelines=apart(staff(arrangement, rows), node),
-        members=tuple(Member(worker_id=w, node_id=node[w], address="", port=0) for row in rows for w in row),
-    )

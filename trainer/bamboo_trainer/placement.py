@@ -151,8 +151,9 @@ def _fill(order: list[Candidate | None], free: Row, slots: _Slots) -> Row:
         if host is None:
             partners = _on_node(row, slots.partners[index])
             group = _on_node(row, frozenset().union(*slots.groups_of[index]))
-            row[index] = min(free, key=lambda c: (partners[c.node_id], group[c.node_id]))
-            free.remove(row[index])  # type: ignore[arg-type]
+            best = min(free, key=lambda c: (partners[c.node_id], group[c.node_id]))
+            row[index] = best
+            free.remove(best)
     return [c for c in row if c is not None] + free
 
 

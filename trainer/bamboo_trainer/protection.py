@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from bamboo_trainer.arrangement import Arrangement
 from bamboo_trainer.memory import memory_of
-from bamboo_trainer.outlook import Cut, Shares, homes_of, is_covered, loss_s, simulate
+from bamboo_trainer.outlook import Cut, Shares, is_covered, loss_s, simulate
+from bamboo_trainer.paper import homes_of
 from bamboo_trainer.plan import Mode
 from bamboo_trainer.wanted import Wanted
 

@@ -58,11 +58,11 @@ def may_have_enough(board: Board) -> bool:
 
 
 def may_plan(board: Board) -> bool:
-    """Enough nodes, whole ones; and none on their way that would keep the number of pipelines."""
+    """Enough nodes; and none on their way that would keep the number of pipelines."""
     run = board.run
     assert run is not None
     usable = _usable(board)
-    if num_nodes(usable) < max(1, run.spec.min_nodes) or is_node_half_there(board):
+    if num_nodes(usable) < max(1, run.spec.min_nodes):
         return False
     stood_still_s = board.now - (run.pause.since if run.pause else run.since)
     return stood_still_s >= board.config.patience_s or not would_thin_out(board, len(usable))

@@ -226,7 +226,7 @@ def _all_stopped(board: Board, run: Run) -> None:
 def _waiting(board: Board, run: Run) -> None:
     if run.stop_requested:
         endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "while it waited for nodes")
-    elif _marker_is_due(board):
+    elif _is_early(board):
         return
     elif boundary.may_plan(board):
         boundary.plan_next(board)
@@ -235,7 +235,7 @@ def _waiting(board: Board, run: Run) -> None:
 
 
 def _plan_or_wait(board: Board, run: Run) -> None:
-    if _marker_is_due(board):
+    if _is_early(board):
         return
     if boundary.may_plan(board):
         boundary.plan_next(board)
@@ -248,9 +248,10 @@ def _plan_or_wait(board: Board, run: Run) -> None:
         board.tell(StoryKind.WAIT, text, num_there=there)
 
 
-def _marker_is_due(board: Board) -> bool:
-    """A checkpoint is about to become the newest: wait for it, rather than restore from an older one."""
-    return board.checkpoints is not None and bool(board.checkpoints.marking) and board.run is not None
+def _is_early(board: Board) -> bool:
+    """In a moment there is more to plan with: a checkpoint is about to become the newest, or a node to be whole."""
+    marker_is_due = board.checkpoints is not None and bool(board.checkpoints.marking) and board.run is not None
+    return marker_is_due or boundary.is_node_half_there(board)
 
 
 _ADVANCE = {

@@ -288,7 +288,6 @@ class World:
                 node.outbox = deque(e for e in node.outbox if e.sequence > upto)
             case StartWorker():
                 if message.worker_id not in node.workers:
-                    assert message.accelerator not in {worker.accelerator for worker in node.workers.values()}
                     node.workers[message.worker_id] = FakeWorker(
                         worker_id=message.worker_id, accelerator=message.accelerator
                     )

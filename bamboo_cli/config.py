@@ -7,7 +7,7 @@ import math
 import re
 from typing import Annotated, Any, Literal, Self
 
-from bamboo_trainer.plan import Mode
+from bamboo_trainer.plan import Mode, RedundancyMemory
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bamboo_cli.paths import NAME_PATTERN
@@ -207,12 +207,18 @@ class JobConfig(_Section):
         description="Shadows of each stage: so many neighbours may be lost at once. Costs their memory. `auto`: 1 or "
         "2.",
     )
+    redundancy_memory: RedundancyMemory = Field(
+        RedundancyMemory.DEVICE,
+        description="Where a worker keeps what it has for the loss of others: beside the stage that it runs "
+        "(`device`), or in host memory (`host`), which leaves the accelerator's to that stage and costs copies in "
+        "every step. Without an accelerator it is all one.",
+    )
     memory_gb: float | None = Field(
         None,
         gt=0,
         le=MAX_NUMBER,
-        description="Memory that a worker has for the model, in GB, which `auto` keeps within; by default no limit is "
-        "known.",
+        description="Memory that a worker has for the model, in GB, which `auto` keeps within; of the accelerator, "
+        "where there is one. By default no limit is known.",
     )
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="Where and how often to save.")
     lease_s: float = Field(

@@ -33,6 +33,8 @@ class ProtectionPrice:
     """Of the fullest worker; None: the recipe was not tried."""
     peak_bytes: int | None
     """The same after a loss."""
+    host_bytes: int | None
+    """Beside it in host memory."""
     fits: bool
     losses_survived: int
     """Of nodes, that may come at once, wherever they are, without going back to a checkpoint."""
@@ -112,6 +114,7 @@ def prices(job: JobConfig, model: Model | None) -> tuple[ProtectionPrice, ...]:
                     step_ratio=_step_s(shape, mode, level, wanted) / bare_s,
                     memory_bytes=seen.most_bytes if model else None,
                     peak_bytes=seen.peak_bytes if model else None,
+                    host_bytes=seen.host_bytes if model else None,
                     fits=seen.fits or model is None,
                     losses_survived=seen.losses_survived,
                     survived_by=_survived_by(arrangement, mode, seen.losses_survived, wanted, num_standbys),

@@ -57,6 +57,7 @@ def run_spec(job: JobConfig, run_id: str, default_checkpoint_url: str, recipe_sh
             checkpoint_url=url,
             checkpoint_every=AUTO if job.checkpoint.every == "auto" else job.checkpoint.every,
             digest_every=job.digest_every,
+            redundancy_memory=job.redundancy_memory,
             kills=tuple(_kill(entry) for entry in job.drill if entry.action is not None),
         ),
         num_pipelines=None if job.pipelines == "auto" else job.pipelines,

@@ -110,7 +110,7 @@ def preview(job: JobConfig, model: Model | None = None) -> Preview:
         modes=modes,
         bubble_share=result.bubble_share,
         redundant_share=result.num_redundant / result.wanted_redundant
-        if result.wanted_redundant and set(modes) & {Mode.BUBBLE, Mode.EAGER}
+        if result.wanted_redundant and any(mode.computes_ahead for mode in modes)
         else None,
         hours_between_fatal=1 / fatal_rate(arrangement_of(plan), wanted, num_standbys),
         hazard=hazard,

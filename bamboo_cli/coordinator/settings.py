@@ -109,6 +109,7 @@ class RunSpec:
             num_microbatches=self.training.num_microbatches,
             costs=costs,
             weather=weather,
+            redundancy_memory=self.training.redundancy_memory,
         )
 
     def num_hosts(self, num_workers: int) -> int:

@@ -58,7 +58,7 @@ def _protections(found: Preview) -> RenderableType:
         table.add_row(
             f"{price.mode}{f', level {price.level}' if price.level > 1 else ''}",
             f"× {price.step_ratio:.2f}",
-            _bytes(price.memory_bytes),
+            _bytes(price.memory_bytes) + (f" + {_bytes(price.host_bytes)} host" if price.host_bytes else ""),
             _bytes(price.peak_bytes) + ("" if price.fits else " too much"),
             str(price.losses_survived),
             price.survived_by,

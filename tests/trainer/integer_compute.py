@@ -67,6 +67,8 @@ class IntegerCompute:
         self.num_forwards = 0
         self.learned: dict[int, Layer] = {}
         self.num_held_learned = 0
+        self.near: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
+        """Hosted layers, and those that FRC may read."""
         self.on_saved: Callable[[int, int], None] = lambda step, layer: None
         self.begin_step(0)
 
@@ -83,6 +85,7 @@ class IntegerCompute:
 
     def forward(self, stage: StagePlan, microbatch: int, inputs: Any) -> Any:
         place = stage.place
+        assert set(stage.layers) <= self.near[0], "computes with a layer that is aside"
         x = noise(self.step, microbatch) if stage.first_layer == 0 else inputs
         ready = self.redundant.get(place, {}).pop(microbatch, None)
         if ready is not None and len(ready) == len(stage.layers) + 1:
@@ -107,6 +110,7 @@ class IntegerCompute:
         values = self.saved.pop((*place, microbatch))
         g = noise(3, microbatch) if gradient is None else gradient
         assert (gradient is None) == (stage.end_layer == self.num_layers)
+        assert set(stage.layers) <= self.near[0], "computes with a layer that is aside"
         for layer, x in reversed(list(zip(stage.layers, values[:-1], strict=True))):
             key = (stage.pipeline_index, layer)
             self.gradients[key] = fold(self.gradients.get(key, 0), g * x)
@@ -116,6 +120,7 @@ class IntegerCompute:
     def redundant_forward(self, stage: StagePlan, microbatch: int, inputs: Any) -> bool:
         place = stage.place
         x = noise(self.step, microbatch) if stage.first_layer == 0 else inputs
+        assert set(stage.layers) <= self.near[0] | self.near[1], "reads a layer that is aside"
         values = self.redundant.setdefault(place, {}).setdefault(microbatch, [x])
         layer = stage.first_layer + len(values) - 1
         values.append(self._layer_forward(layer, microbatch, values[-1]))
@@ -189,6 +194,9 @@ class IntegerCompute:
 
     def drop_layer(self, layer: int) -> None:
         del self.layers[layer]
+
+    def keep_near(self, hosted: Collection[int], read: Collection[int]) -> None:
+        self.near = frozenset(hosted), frozenset(read)
 
     def digest(self, layer: int) -> str:
         return str(self.export_layer(layer))

@@ -8,9 +8,11 @@ import torch
 from bamboo_trainer import control
 from bamboo_trainer.executor import Executor
 from bamboo_trainer.frames import Frame
-from bamboo_trainer.plan import Mode, WorkerId
+from bamboo_trainer.host_memory import HostMemory
+from bamboo_trainer.plan import Mode, RedundancyMemory, WorkerId
 from bamboo_trainer.recipe import Recipe, load_recipe
 from bamboo_trainer.redundancy import fail_over
+from bamboo_trainer.schedule import Action
 from bamboo_trainer.torch_compute import TorchCompute
 
 from tests.trainer.world import World, grid_plan
@@ -23,9 +25,12 @@ MLP = ("mlp", {"depth": 12})
 
 
 class TorchWorld(World):
-    """The in-memory world, with the arithmetic of torch in place of integers."""
+    """The in-memory world, with the arithmetic of torch in place of integers. ``aside``: what is kept for the loss of
+    others is copied to host memory, as if the device had another."""
 
-    def __init__(self, recipe: tuple[str, dict[str, object]], num_microbatches: int, folder: str) -> None:
+    def __init__(
+        self, recipe: tuple[str, dict[str, object]], num_microbatches: int, folder: str, *, aside: bool = False
+    ) -> None:
         loaded: Recipe = load_recipe(*recipe)
         super().__init__(len(loaded.layers), num_microbatches, NUM_STEPS, tied=False, checkpoint_every=10**9)
         self.recipe = loaded
@@ -40,11 +45,14 @@ class TorchWorld(World):
             checkpoint_url=f"file://{folder}",
             checkpoint_every=10**9,
             digest_every=3,
+            redundancy_memory=RedundancyMemory.HOST if aside else RedundancyMemory.DEVICE,
         )
+        self.hosts: dict[WorkerId, HostMemory] = {}
         self.torch_computes: dict[WorkerId, TorchCompute] = {}
 
     def add_worker(self, worker_id: WorkerId) -> Executor:
-        compute = TorchCompute(self.spec, self.recipe, lambda message: None)
+        host = self.hosts[worker_id] = HostMemory(torch.device("cpu"), copies=True)
+        compute = TorchCompute(self.spec, self.recipe, lambda message: None, host)
 
         def send(peer: WorkerId, frame: Frame) -> None:
             if peer in self.executors:
@@ -86,17 +94,27 @@ def train(
     mode: Mode = Mode.BUBBLE,
     lose_at: int | None = None,
     level: int = 1,
+    *,
+    aside: bool = False,
 ) -> dict[str, torch.Tensor]:
     num_layers = len(load_recipe(*recipe).layers)
     plan = grid_plan(num_pipelines, num_stages, 6, num_layers // num_stages, mode, level)
     assert plan.num_layers == num_layers
-    world = TorchWorld(recipe, 6, folder)
+    world = TorchWorld(recipe, 6, folder, aside=aside)
     for worker_id in plan.worker_ids():
         world.add_worker(worker_id)
     world.adopt(plan)
     if lose_at is not None:
-        victim = world.run(lambda worker_id, action: world.num_actions == lose_at)
+        most_aside = 0
+
+        def strike(worker_id: WorkerId, action: Action) -> bool:
+            nonlocal most_aside
+            most_aside = max(most_aside, *(host.saved_bytes for host in world.hosts.values()))
+            return world.num_actions == lose_at
+
+        victim = world.run(strike)
         assert victim is not None
+        assert (most_aside > 0) == (aside and mode.computes_ahead)
         # at level 2 its nearest shadow goes with it
         lost = [w for w in plan.hosted_by(victim)[0].holders[:level] if w in world.executors]
         for worker_id in lost:
@@ -134,6 +152,21 @@ def test_a_failover_does_not_change_a_bit(folder: str, mode: Mode, lose_at: int)
     if "2x2" not in _undisturbed:
         _undisturbed["2x2"] = train(folder, GPT2, 2, 2, Mode.OFF)
     assert_same_bits(train(folder, GPT2, 2, 2, mode, lose_at), _undisturbed["2x2"])
+
+
+@pytest.mark.parametrize(("num_pipelines", "num_stages"), [(2, 2), (1, 4)])
+@pytest.mark.parametrize("lose_at", [95, 131])
+@pytest.mark.parametrize("mode", [mode for mode in Mode if mode.survives_within_step])
+def test_redundancy_in_host_memory_does_not_change_a_bit_of_a_failover(
+    folder: str, mode: Mode, lose_at: int, num_pipelines: int, num_stages: int
+) -> None:
+    if num_pipelines == 1 and mode is Mode.REROUTE:
+        pytest.skip("there is no other pipeline")
+    shape = f"{num_pipelines}x{num_stages}"
+    if shape not in _undisturbed:
+        _undisturbed[shape] = train(folder, GPT2, num_pipelines, num_stages, Mode.OFF)
+    found = train(folder, GPT2, num_pipelines, num_stages, mode, lose_at, aside=True)
+    assert_same_bits(found, _undisturbed[shape])
 
 
 @pytest.mark.parametrize("lose_at", [110, 161])

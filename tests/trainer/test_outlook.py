@@ -1,11 +1,14 @@
 """What an arrangement costs: time by mode, memory by formula, losses."""
 
+from dataclasses import replace
+
 import pytest
 from bamboo_trainer.arrangement import uniform
-from bamboo_trainer.memory import memory_of
+from bamboo_trainer.memory import WorkerMemory, memory_of
 from bamboo_trainer.outlook import loss_s, outlook, simulate
 from bamboo_trainer.paper import homes_of
-from bamboo_trainer.plan import Mode
+from bamboo_trainer.plan import Mode, RedundancyMemory
+from bamboo_trainer.planner import choose
 from bamboo_trainer.wanted import Weather
 
 from tests.trainer.test_planner import FAST_LINK, layer, want
@@ -117,3 +120,36 @@ def test_pipelines_make_the_loss_of_a_node_good_side_by_side() -> None:
     assert loss_s(lazy, homes, [first, *others], wanted, 1.0, shares, 2) == pytest.approx(
         loss_s(lazy, homes, [first], wanted, 1.0, shares, 2)
     )
+
+
+def test_with_host_memory_only_what_frc_reads_stays_on_the_device() -> None:
+    layers = tuple(layer(i, parameter_bytes=100, kept_bytes=7) for i in range(2))
+    cuts = ((range(1), range(1, 2)),)
+
+    def found(mode: Mode) -> WorkerMemory:
+        return memory_of(uniform(cuts, 4, mode, 1), layers, 0, 0, (), RedundancyMemory.HOST)
+
+    bare = found(Mode.OFF)
+    passing = 300 + 100 + 7
+    """One layer that is updated, or computed: state, reduced gradient, activations of a microbatch."""
+    for mode in (Mode.MIRROR, Mode.LAZY):
+        assert found(mode).usual == bare.usual + passing
+        assert found(mode).host == 300 + 100
+    assert found(Mode.EAGER).usual == bare.usual + 100 + passing
+    assert found(Mode.EAGER).host == 200 + 100 + 4 * 7
+    assert found(Mode.FULL) == memory_of(uniform(cuts, 4, Mode.FULL, 1), layers, 0, 0)
+    # after a loss the stage is hosted like any other, with one microbatch in flight
+    for mode in (Mode.LAZY, Mode.EAGER):
+        assert found(mode).peak == bare.usual + 300 + 200 + 7 + 4 * 20
+
+
+def test_host_memory_makes_room_for_frc_that_would_not_fit() -> None:
+    layers = tuple(layer(i, parameter_bytes=50_000_000, kept_bytes=50_000_000) for i in range(4))
+    wanted = want(pipelines=1, stages=4, mode=Mode.EAGER, level=1, layers=layers)
+    near = choose(4, wanted).outlook
+    aside = choose(4, replace(wanted, redundancy_memory=RedundancyMemory.HOST)).outlook
+    assert near.host_bytes == 0 < aside.host_bytes
+    between = (near.peak_bytes + aside.peak_bytes) // 2
+    weather = Weather(link_bytes_per_s=FAST_LINK, memory_bytes=between)
+    assert not choose(4, replace(wanted, weather=weather)).outlook.fits
+    assert choose(4, replace(wanted, weather=weather, redundancy_memory=RedundancyMemory.HOST)).outlook.fits

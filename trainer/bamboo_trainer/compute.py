@@ -5,7 +5,7 @@ real one. Everything it computes is a function of (parameters, step, microbatch,
 on whichever worker it is computed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -105,6 +105,11 @@ class Compute(Protocol):
         ...
 
     def drop_layer(self, layer: int) -> None: ...
+
+    def keep_near(self, hosted: Collection[int], read: Collection[int]) -> None:
+        """Of the held layers, what is computed with from now on: ``hosted`` ones whole, of ``read`` ones (by FRC) the
+        parameters. All else may live in host memory."""
+        ...
 
     # --- learning layers: beside those that are held, and none of the step's business ---
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter
 
-from bamboo_trainer.plan import Fetch, Member, Plan, StepSummary, WorkerId
+from bamboo_trainer.plan import Fetch, Member, Plan, RedundancyMemory, StepSummary, WorkerId
 
 # --- the training job, as a worker needs to know it ------------------------------------------------------------
 
@@ -54,6 +54,7 @@ class TrainingSpec:
     """Steps between checkpoints; the last step is always saved."""
     digest_every: int = 100
     """Steps between comparisons of shadows with their owners; 0: never."""
+    redundancy_memory: RedundancyMemory = RedundancyMemory.DEVICE
     num_threads: int = 1
     """Fixed, since sums over threads change bits (LayerNorm and bias gradients)."""
     kills: tuple[Kill, ...] = ()

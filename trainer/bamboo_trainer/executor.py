@@ -475,6 +475,10 @@ class Executor:
             hosted.present = not any(layer in self._awaited for layer in hosted.stage.layers)
         for shadowed in self._now.shadowed:
             shadowed.present = not any(layer in self._awaited for layer in shadowed.stage.layers)
+        self._compute.keep_near(
+            hosted={x for hosted in self._now.hosted for x in hosted.stage.layers},
+            read={x for s in self._now.shadowed if s.stage.mode.computes_ahead for x in s.stage.layers},
+        )
         if not self._awaited:
             self._report(control.Adopted(generation=self.generation))
             if self.step >= self._spec.num_steps and self.worker_id in self.plan.worker_ids():

@@ -6,6 +6,7 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
+from bamboo_trainer.host_memory import HostMemory
 from bamboo_trainer.layout import LayerLayout
 
 LayerState = dict[str, Tensor | float | int | bool | None]
@@ -61,6 +62,8 @@ class HeldLayer:
         self._gradients: dict[int, FlatGradient] = {}
         """By pipeline: a worker may run a layer for two of them."""
         self._collecting: tuple[int, int] | None = None
+        self._host: HostMemory | None = None
+        self._parameters_aside = self._optimizer_aside = False
 
     def gradient(self, pipeline_index: int, epoch: int) -> Tensor:
         """Flat, as collected in this epoch."""
@@ -84,6 +87,8 @@ class HeldLayer:
         """One optimizer step with ``scale`` times the reduced gradients (chunks by unit), which are not changed."""
         if self._optimizer is None:
             return
+        aside = self._parameters_aside, self._optimizer_aside
+        self._move(parameters=False, optimizer=False)
         for index, piece in enumerate(self.layout.pieces):
             chunks = reduced[piece.unit_index]
             flat = chunks[0] if len(chunks) == 1 else torch.cat(list(chunks))
@@ -97,6 +102,29 @@ class HeldLayer:
         for parameter in self._trained.values():
             parameter.grad = None
         self._collecting = None
+        self._move(parameters=aside[0], optimizer=aside[1])
+
+    def keep_aside(self, host: HostMemory, *, parameters: bool, optimizer: bool) -> None:
+        """Whether the parameters, and what the optimizer keeps, are in host memory between steps. A step itself is made
+        on the device: another one's optimizer may give other bits."""
+        self._host = host
+        self._move(parameters=parameters, optimizer=optimizer)
+
+    def _move(self, *, parameters: bool, optimizer: bool) -> None:
+        if self._host is None:
+            return
+        if parameters != self._parameters_aside:
+            move = self._host.to_host if parameters else self._host.to_device
+            for parameter in self.module.parameters():
+                parameter.data = move(parameter.data)
+            self._parameters_aside = parameters
+        if optimizer != self._optimizer_aside and self._optimizer is not None:
+            move = self._host.to_host if optimizer else self._host.to_device
+            for entry in self._optimizer.state.values():
+                for key, value in entry.items():
+                    if isinstance(value, Tensor) and value.dim() > 0:  # Adam's count of steps is on the host anyway
+                        entry[key] = move(value)
+        self._optimizer_aside = optimizer
 
     def state(self) -> LayerState:
         """The live tensors, not copies."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bamboo_trainer.arrangement import Arrangement
 from bamboo_trainer.control import LayerCost
-from bamboo_trainer.plan import Mode
+from bamboo_trainer.plan import Mode, RedundancyMemory
 
 GRADIENT_BUFFERS = 2
 """``FlatGradient`` has two that take turns."""
@@ -16,7 +16,7 @@ GRADIENT_BUFFERS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerMemory:
-    """Bytes."""
+    """Bytes of the device; of a worker without one, of its only memory."""
 
     state: int
     """Parameters and optimizer of the stage that it runs."""
@@ -27,6 +27,8 @@ class WorkerMemory:
     """All that it keeps for the stages that it shadows."""
     takeover: int
     """More than that after the loss of the successor that needs most: gradients, and activations in flight."""
+    host: int = 0
+    """Beside it in host memory: what the shadows keep there."""
 
     @property
     def usual(self) -> int:
@@ -44,20 +46,33 @@ def memory_of(
     pipeline_index: int,
     stage_index: int,
     redundant_share: Sequence[float] = (),
+    redundancy_memory: RedundancyMemory = RedundancyMemory.DEVICE,
 ) -> WorkerMemory:
     """Of the host of a stage. ``redundant_share``: by stage, of the FRC of it that is done (all, where it is empty)."""
     d, s = pipeline_index, stage_index
-    shadows = takeover = 0
+    shadows = takeover = aside = passing = 0
     for other in arrangement.shadowed_by(d, s):
+        mode = arrangement.modes[d][other]
         share = redundant_share[other] if redundant_share else 1.0
         kept = _shadow_bytes(arrangement, costs, d, other, share)
-        hosted = _host_bytes(arrangement, costs, d, other, _ahead_bytes(arrangement, costs, d, other, share))
+        ahead = _ahead_bytes(arrangement, costs, d, other, share)
+        if redundancy_memory is RedundancyMemory.HOST and mode is not Mode.FULL:
+            layers = [costs[x] for x in arrangement.cuts[d][other]]
+            near = sum(c.parameter_bytes for c in layers) if mode.computes_ahead else 0
+            passing = max(passing, *(c.state_bytes + c.parameter_bytes + c.kept for c in layers))
+            aside += kept - near
+            kept, ahead = near, 0
         shadows += kept
-        if arrangement.modes[d][other].survives_within_step:
-            takeover = max(takeover, sum(hosted) - kept)
+        if mode.survives_within_step:
+            takeover = max(takeover, sum(_host_bytes(arrangement, costs, d, other, ahead)) - kept)
     state, gradients, activations = _host_bytes(arrangement, costs, d, s)
     return WorkerMemory(
-        state=state, gradients=gradients, activations=activations, shadows=shadows, takeover=max(0, takeover)
+        state=state,
+        gradients=gradients,
+        activations=activations,
+        shadows=shadows + passing,
+        takeover=max(0, takeover - passing),
+        host=aside,
     )
 
 
@@ -99,7 +114,7 @@ def _shadow_bytes(arrangement: Arrangement, costs: Sequence[LayerCost], d: int, 
 def _ahead_bytes(arrangement: Arrangement, costs: Sequence[LayerCost], d: int, s: int, share: float) -> int:
     """What FRC keeps to the end of the step, or for a takeover."""
     mode = arrangement.modes[d][s]
-    if mode not in (Mode.BUBBLE, Mode.EAGER):
+    if not mode.computes_ahead:
         return 0
     done = 1.0 if mode is Mode.EAGER else share
     return round(done * len(arrangement.microbatches[d]) * sum(costs[x].kept for x in arrangement.cuts[d][s]))

@@ -59,6 +59,11 @@ class Outlook:
         """Of the fullest worker after a loss."""
         return max(m.peak for row in self.memory for m in row)
 
+    @property
+    def host_bytes(self) -> int:
+        """Of the worker that keeps most in host memory, beside its device's."""
+        return max(m.host for row in self.memory for m in row)
+
 
 @lru_cache(maxsize=256)
 def outlook(arrangement: Arrangement, wanted: Wanted, num_standbys: int) -> Outlook:
@@ -74,7 +79,7 @@ def outlook(arrangement: Arrangement, wanted: Wanted, num_standbys: int) -> Outl
         for d, (cut, (made_s, _)) in enumerate(zip(arrangement.cuts, runs, strict=True))
     )
     memory = tuple(
-        tuple(memory_of(arrangement, costs, d, s, shares[d]) for s in range(len(cut)))
+        tuple(memory_of(arrangement, costs, d, s, shares[d], wanted.redundancy_memory) for s in range(len(cut)))
         for d, cut in enumerate(arrangement.cuts)
     )
     fatal = fatal_rate(arrangement, wanted, num_standbys)

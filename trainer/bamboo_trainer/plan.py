@@ -47,6 +47,18 @@ class Mode(StrEnum):
     def survives_within_step(self) -> bool:
         return self not in (Mode.OFF, Mode.MIRROR)
 
+    @property
+    def computes_ahead(self) -> bool:
+        """FRC is done before a loss."""
+        return self in (Mode.BUBBLE, Mode.EAGER)
+
+
+class RedundancyMemory(StrEnum):
+    """Where a worker keeps what it has for the loss of others. docs/host-memory.md."""
+
+    DEVICE = "device"
+    HOST = "host"
+
 
 class PlanKind(StrEnum):
     BOUNDARY = "boundary"

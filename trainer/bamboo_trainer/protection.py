@@ -86,7 +86,7 @@ def _within_memory(
         assert limit is not None
         for d, cut in enumerate(chosen.cuts):
             for s in range(len(cut)):
-                if memory_of(chosen, wanted.costs, d, s, shares[d]).peak <= limit:
+                if memory_of(chosen, wanted.costs, d, s, shares[d], wanted.redundancy_memory).peak <= limit:
                     continue
                 for other in chosen.shadowed_by(d, s):
                     chosen = _changed(chosen, d, other, best(d, other, rung))

@@ -4,11 +4,13 @@ The graph is cut between layers, so that a layer computes the same bits in any c
 computation can go on layer by layer, and a layer's memory is free as soon as its backward is done.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from bamboo_trainer.host_memory import HostMemory, LayerAside
 
 Activation = Any
 """A tensor, or a tuple of tensors: what one layer gives the next."""
@@ -18,8 +20,10 @@ class StageGraph:
     def __init__(self, inputs: Activation) -> None:
         self.output: Activation = inputs
         """Of the layers done so far, detached."""
-        self._layers: list[tuple[Activation, Activation]] = []
-        """Input (leaves) and output (with its graph) of each layer done so far."""
+        self._input = inputs
+        self._output_aside: HostMemory | None = None
+        self._layers: list[tuple[Activation, Activation] | LayerAside] = []
+        """Of each layer done so far: input (leaves) and output (with its graph), or what it has in host memory."""
 
     @property
     def num_layers_done(self) -> int:
@@ -32,9 +36,40 @@ class StageGraph:
         self._layers.append((inputs, output))
         self.output = _handed_on(output)
 
+    def advance_aside(
+        self,
+        layer: Callable[..., Activation],
+        *,
+        needs_input_gradient: bool,
+        host: HostMemory,
+        own: Sequence[Tensor],
+    ) -> None:
+        """The same, with what is kept for the backward in host memory. ``own``: the layer's parameters and buffers."""
+        output, aside = host.forward(
+            layer,
+            self.output,
+            needs_input_gradient=needs_input_gradient,
+            left_alone=(*own, *_as_tuple(self._input)),
+        )
+        self._layers.append(aside)
+        self.output = _handed_on(output)
+
+    def set_output_aside(self, host: HostMemory) -> None:
+        self.output = _each(self.output, host.to_host)
+        self._output_aside = host
+
+    def fetch_output(self) -> None:
+        """It is where it can be computed with."""
+        if self._output_aside is not None:
+            self.output = _each(self.output, self._output_aside.to_device)
+            self._output_aside = None
+
     def backward(self, gradient: Activation | None) -> Activation | None:
         """Backward through the last layer that is left, whose graph is freed. Returns the gradient of its input."""
-        inputs, output = self._layers.pop()
+        last = self._layers.pop()
+        if isinstance(last, LayerAside):
+            return last.backward(gradient)
+        inputs, output = last
         if gradient is not None:
             pairs = zip(_as_tuple(output), _as_tuple(gradient), strict=True)
             used = [(tensor, part) for tensor, part in pairs if tensor.requires_grad and part is not None]
@@ -53,9 +88,11 @@ def _leaf(value: Activation) -> Activation:
 
 def _handed_on(value: Activation) -> Activation:
     """Row-major, as after a journey to another worker: the strides of an input may change a kernel's bits."""
-    if isinstance(value, tuple):
-        return tuple(_handed_on(part) for part in value)
-    return value.detach().contiguous()
+    return _each(value, lambda part: part.detach().contiguous())
+
+
+def _each(value: Activation, change: Callable[[Tensor], Tensor]) -> Activation:
+    return tuple(map(change, value)) if isinstance(value, tuple) else change(value)
 
 
 def _as_tuple(value: Activation) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ for-loop's bits in the optimizer (``foreach``, never ``fused``).
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,9 +18,10 @@ from bamboo_trainer.checkpoint import CheckpointWriter, Snapshot, digest_tensors
 from bamboo_trainer.compute import Unit
 from bamboo_trainer.control import CheckpointFailed, LayerSaved, TrainingSpec
 from bamboo_trainer.held_layer import HeldLayer, LayerState
+from bamboo_trainer.host_memory import HostMemory
 from bamboo_trainer.layout import build, lay_out
 from bamboo_trainer.manifest import CheckpointError, Manifest, read_manifest
-from bamboo_trainer.plan import StagePlan
+from bamboo_trainer.plan import RedundancyMemory, StagePlan
 from bamboo_trainer.randomness import seed_of
 from bamboo_trainer.recipe import Recipe, RecipeError
 from bamboo_trainer.stage import Activation, StageGraph
@@ -44,10 +45,17 @@ class TorchCompute:
     """
 
     def __init__(
-        self, spec: TrainingSpec, recipe: Recipe, report: Callable[[LayerSaved | CheckpointFailed], None]
+        self,
+        spec: TrainingSpec,
+        recipe: Recipe,
+        report: Callable[[LayerSaved | CheckpointFailed], None],
+        host: HostMemory | None = None,
     ) -> None:
-        """Raises RecipeError when the layers do not build or the ties do not fit."""
+        """``host``: of the device that layers are built on, unless given. Raises RecipeError when the layers do not
+        build or the ties do not fit."""
         torch.set_num_threads(spec.num_threads)
+        host = host or HostMemory(torch.get_default_device())
+        self._host = host if spec.redundancy_memory is RedundancyMemory.HOST and host.copies else None
         layout = lay_out(recipe)
         self.num_layers = len(recipe.layers)
         self.units = layout.units
@@ -74,6 +82,7 @@ class TorchCompute:
 
     def forward(self, stage: StagePlan, microbatch: int, inputs: Activation | None) -> Activation | None:
         graph = self._graph(stage, microbatch, inputs)
+        graph.fetch_output()
         while graph.num_layers_done < len(stage.layers):
             self._advance(graph, stage, microbatch)
         return None if stage.end_layer == self.num_layers else graph.output
@@ -92,11 +101,16 @@ class TorchCompute:
 
     def redundant_forward(self, stage: StagePlan, microbatch: int, inputs: Activation | None) -> bool:
         graph = self._graph(stage, microbatch, inputs)
-        self._advance(graph, stage, microbatch)
-        return graph.num_layers_done == len(stage.layers)
+        self._advance(graph, stage, microbatch, self._host)
+        complete = graph.num_layers_done == len(stage.layers)
+        if complete and self._host is not None:
+            graph.set_output_aside(self._host)
+        return complete
 
     def redundant_output(self, stage: StagePlan, microbatch: int) -> Activation:
-        return self._graphs[(*stage.place, microbatch)].output
+        graph = self._graphs[(*stage.place, microbatch)]
+        graph.fetch_output()
+        return graph.output
 
     def redundant_forwards_done(self, stage: StagePlan) -> int:
         return sum(key[:2] == stage.place and g.num_layers_done == len(stage.layers) for key, g in self._graphs.items())
@@ -107,17 +121,20 @@ class TorchCompute:
             self._graphs[key] = StageGraph(self._batch(microbatch)[0] if stage.first_layer == 0 else inputs)
         return self._graphs[key]
 
-    def _advance(self, graph: StageGraph, stage: StagePlan, microbatch: int) -> None:
+    def _advance(self, graph: StageGraph, stage: StagePlan, microbatch: int, host: HostMemory | None = None) -> None:
+        """``host``: where what is kept for the backward goes; None: it stays."""
         layer = stage.first_layer + graph.num_layers_done
         module = self._layers[layer].module
         is_last = layer == self.num_layers - 1
         targets = self._batch(microbatch)[1] if is_last else None
+        run = (lambda *x: self._recipe.loss(module(*x), targets)) if is_last else module
         self._seed("dropout", microbatch, layer)
         try:
-            if is_last:
-                graph.advance(lambda *x: self._recipe.loss(module(*x), targets), needs_input_gradient=layer > 0)
+            if host is None:
+                graph.advance(run, needs_input_gradient=layer > 0)
             else:
-                graph.advance(module, needs_input_gradient=layer > 0)
+                own = (*module.parameters(), *module.buffers())
+                graph.advance_aside(run, needs_input_gradient=layer > 0, host=host, own=own)
         except (Exception, SystemExit) as error:
             raise RecipeError(
                 f"layer {self._layouts[layer].name}{' or the loss' if is_last else ''}, step {self._step}, "
@@ -211,6 +228,15 @@ class TorchCompute:
 
     def drop_layer(self, layer: int) -> None:
         del self._layers[layer]
+
+    def keep_near(self, hosted: Collection[int], read: Collection[int]) -> None:
+        if self._host is not None:
+            for layer, held in self._layers.items():
+                held.keep_aside(
+                    self._host,
+                    parameters=layer not in hosted and layer not in read,
+                    optimizer=layer not in hosted,
+                )
 
     # --- learning layers ---
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from bamboo_trainer.control import LayerCost
-from bamboo_trainer.plan import Mode
+from bamboo_trainer.plan import Mode, RedundancyMemory
 
 PRIOR_HAZARD = 0.5
 """Losses per node and hour until some are seen: one per node in two hours."""
@@ -50,6 +50,7 @@ class Wanted:
     costs: tuple[LayerCost, ...]
     """By layer, for one microbatch."""
     weather: Weather = field(default_factory=Weather)
+    redundancy_memory: RedundancyMemory = RedundancyMemory.DEVICE
 
     @property
     def num_layers(self) -> int:

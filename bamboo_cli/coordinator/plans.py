@@ -2,8 +2,11 @@
 
 from dataclasses import replace
 
+from bamboo_trainer.arrangement import arrangement_of
 from bamboo_trainer.control import Adopt, Stopped
-from bamboo_trainer.plan import Plan, WorkerId
+from bamboo_trainer.helping import MAX_APART, with_help
+from bamboo_trainer.memory import help_that_fits
+from bamboo_trainer.plan import Plan, StagePlan, WorkerId
 from bamboo_trainer.redundancy import fail_over
 
 from bamboo_cli.coordinator import links, progress
@@ -76,9 +79,11 @@ def try_fail_over(board: Board, lost: list[WorkerId]) -> bool:
     assert run is not None and run.plan is not None
     if not run.settled:
         return False
-    plan = fail_over(_without_distrusted(run.plan, run), lost, board.cluster.generation + 1)
+    before = _without_distrusted(run.plan, run)
+    plan = fail_over(before, lost, board.cluster.generation + 1)
     if plan is None:
         return False
+    plan = with_help(plan, before, lambda worker_id, stage: _room(run, worker_id, stage))
     board.next_generation()
     struck = any(stage.host in lost for stage in run.plan.stages())
     if not struck:
@@ -89,6 +94,17 @@ def try_fail_over(board: Board, lost: list[WorkerId]) -> bool:
     put_in_force(board, replace(run, plan=plan, adopted=(), complete=()), extra=lost)
     board.tell(StoryKind.FAILOVER if struck else StoryKind.RUN, plan.reason, generation=plan.generation)
     return True
+
+
+def _room(run: Run, worker_id: WorkerId, stage: StagePlan) -> int:
+    """For how many microbatches of the stage the worker has memory, as far as its limit is known."""
+    assert run.plan is not None
+    limit = run.spec.memory_bytes
+    if limit is None or not run.costs:
+        return MAX_APART
+    own = run.plan.hosted_by(worker_id)[0].place
+    memory = run.spec.training.redundancy_memory
+    return help_that_fits(arrangement_of(run.plan), run.costs, own, stage.place, memory, limit)
 
 
 def save_again(board: Board) -> None:

@@ -58,11 +58,12 @@ def consumers(datum: str) -> tuple[str, ...]:
 
 def maker(datum: str) -> str:
     """What ``makes`` of the slot that made the datum is."""
-    return "C" if datum.startswith("C") else datum
+    return "C" if datum.startswith(("C", "SUM")) else datum
 
 
 def makes(action: str) -> str:
-    """The datum: named like the action, but for a layer that is given away, and contributions, all made at once."""
-    if re.fullmatch(r"\d+C", action):
+    """The datum: named like the action, but for a layer that is given away, and contributions and sums of a part's
+    gradients, all made at once."""
+    if re.fullmatch(r"\d+C\d*", action):
         return "C"
     return action.replace("GIVE", "LAYER")

@@ -150,7 +150,7 @@ class _Hosts:
     """Who is responsible for a stage: a shadow in ``full`` mode spells what it does like the host."""
 
     def __init__(self, plans: Iterable[Plan]) -> None:
-        self._by_generation = {plan.generation: {s.place: s.host for s in plan.stages()} for plan in plans}
+        self._by_generation = {plan.generation: {s.place: s for s in plan.stages()} for plan in plans}
 
     def before(self, generation: int) -> int:
         return max((known for known in self._by_generation if known < generation), default=0)
@@ -158,7 +158,11 @@ class _Hosts:
     def is_another(self, generation: int, slot: TimedSlot) -> bool:
         """Under that plan, and as far as it is known."""
         place = (slot.pipeline_index, -1 if slot.stage_index is None else slot.stage_index)
-        return self._by_generation.get(generation, {}).get(place, slot.worker_id) != slot.worker_id
+        stage = self._by_generation.get(generation, {}).get(place)
+        if stage is None:
+            return False
+        microbatch = re.search(r"\d+$", slot.name)
+        return stage.host_of(int(microbatch[0]) if microbatch else -1) != slot.worker_id
 
 
 def _worker_step(page: Page, start: float, hosts: _Hosts) -> WorkerStep:

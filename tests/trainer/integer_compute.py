@@ -78,7 +78,7 @@ class IntegerCompute:
         self.redundant: dict[tuple[int, int], dict[int, list[int]]] = {}
         self.losses: dict[int, int] = {}
         self.gradients: dict[tuple[int, int], int] = {}
-        self.next_backward: dict[tuple[int, int], int] = {}
+        self.apart: dict[tuple[int, int, int], int] = {}
 
     def _layer_forward(self, layer: int, microbatch: int, x: int) -> int:
         return (self.layers[layer].parameter * x + noise(self.step, microbatch, layer)) % PRIME
@@ -105,7 +105,7 @@ class IntegerCompute:
     def loss(self, microbatch: int) -> float:
         return float(self.losses[microbatch])
 
-    def backward(self, stage: StagePlan, microbatch: int, gradient: Any) -> Any:
+    def backward(self, stage: StagePlan, microbatch: int, gradient: Any, *, apart: bool = False) -> Any:
         place = stage.place
         values = self.saved.pop((*place, microbatch))
         g = noise(3, microbatch) if gradient is None else gradient
@@ -113,7 +113,10 @@ class IntegerCompute:
         assert set(stage.layers) <= self.near[0], "computes with a layer that is aside"
         for layer, x in reversed(list(zip(stage.layers, values[:-1], strict=True))):
             key = (stage.pipeline_index, layer)
-            self.gradients[key] = fold(self.gradients.get(key, 0), g * x)
+            if apart:
+                self.apart[(*key, microbatch)] = g * x
+            else:
+                self.gradients[key] = fold(self.gradients.get(key, 0), g * x)
             g = g * self.layers[layer].parameter % PRIME
         return None if stage.first_layer == 0 else g
 
@@ -133,8 +136,18 @@ class IntegerCompute:
         done = self.redundant.get(stage.place, {})
         return sum(len(values) == len(stage.layers) + 1 for values in done.values())
 
-    def contribution(self, unit: Unit, layer: int, pipeline_index: int, chunk: int, num_chunks: int) -> Any:
-        return noise(self.gradients[pipeline_index, layer], unit.index, chunk, num_chunks)
+    def partial_sum(self, layer: int, pipeline_index: int, microbatches: range, before: Any) -> Any:
+        if before is None:
+            return self.gradients[pipeline_index, layer]
+        for microbatch in microbatches:
+            before = fold(before, self.apart[pipeline_index, layer, microbatch])
+        return before
+
+    def contribution(
+        self, unit: Unit, layer: int, pipeline_index: int, chunk: int, num_chunks: int, whole: Any = None
+    ) -> Any:
+        gradient = self.gradients[pipeline_index, layer] if whole is None else whole
+        return noise(gradient, unit.index, chunk, num_chunks)
 
     def add(self, values: Sequence[Any]) -> Any:
         total = 0

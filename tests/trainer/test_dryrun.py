@@ -87,6 +87,23 @@ def test_forwards_at_hand_make_a_takeover_shorter() -> None:
     assert took[Mode.EAGER] < took[Mode.LAZY]
 
 
+@pytest.mark.parametrize("mode", [Mode.LAZY, Mode.BUBBLE])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_help_of_the_other_pipeline_saves_a_third_of_what_a_loss_costs(mode: Mode, stage: int) -> None:
+    """On average over losses before each of the victim's actions; docs/step.md has the figures."""
+    plan, durations = make_plan(stages=4, microbatches=16, pipelines=2, mode=mode), Durations.even(4)
+    plain = dry_run(plan, durations)
+    victim = plan.stage(0, stage).host
+    losses = [s.action for s in plain.slots if s.worker_id == victim and not s.redundant]
+
+    alone, helped = (
+        sum(dry_run(plan, durations, loss, helped=helped).makespan - plain.makespan for loss in losses)
+        for helped in (False, True)
+    )
+
+    assert helped < 0.7 * alone
+
+
 def test_a_loss_that_cannot_be_survived_or_never_comes_is_told() -> None:
     with pytest.raises(ValueError, match="lost with n2/1"):
         dry_run(make_plan(stages=2, microbatches=2, mode=Mode.OFF), Durations.even(2), Action.parse("1F1"))

@@ -1,11 +1,12 @@
 """Every single loss at every action boundary of small worlds ends with exactly the undisturbed sums."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pytest
 from bamboo_trainer import control
-from bamboo_trainer.plan import Mode, WorkerId
+from bamboo_trainer.helping import with_help
+from bamboo_trainer.plan import Mode, Plan, WorkerId, check_plan
 from bamboo_trainer.redundancy import fail_over
 from bamboo_trainer.schedule import Action
 
@@ -61,12 +62,16 @@ def lose_at(world: World, boundary: int) -> tuple[WorkerId, Action]:
     return at[0]
 
 
-def recover(world: World, victim: WorkerId, late: WorkerId | None) -> None:
+def recover(world: World, victim: WorkerId, late: WorkerId | None, *, helped: bool = False) -> None:
     """The coordinator's answer. ``late``: a survivor that hears of it when the others can do no more without it."""
     plan = next(iter(world.executors.values())).plan
     assert plan is not None
     after = fail_over(plan, {victim}, generation=2)
     assert after is not None
+    if helped:
+        after = with_help(after, plan)
+        check_plan(after)
+        assert any(stage.parts for stage in after.stages())
     if late is None:
         world.adopt(after)
     else:
@@ -110,7 +115,7 @@ UNEQUAL: list[Size] = [
 UNEQUAL += [(2, (3, 2), 4, Mode.BUBBLE)]
 
 
-def lose_everywhere(size: Size, *, all_ways: bool) -> int:
+def lose_everywhere(size: Size, *, all_ways: bool, helped: bool = False) -> int:
     """At each action boundary, before and after the action; ``all_ways``: with each delivery and each late survivor
     rather than one of each in turn. Returns the number of worlds."""
     reference = undisturbed(*size)
@@ -131,7 +136,7 @@ def lose_everywhere(size: Size, *, all_ways: bool) -> int:
                 if strike_after:
                     world.executors[victim].perform(action)
                 world.lose(victim, reached)
-                recover(world, victim, late)
+                recover(world, victim, late, helped=helped)
                 check(world, reference)
                 num_worlds += 1
     assert num_worlds >= 4 * reference.num_actions
@@ -143,6 +148,96 @@ def test_every_single_loss_ends_with_the_undisturbed_sums(
     num_pipelines: int, num_stages: int, num_microbatches: int, mode: Mode
 ) -> None:
     lose_everywhere((num_pipelines, num_stages, num_microbatches, mode), all_ways=False)
+
+
+HELPED: list[Size] = [(2, p, 4, mode) for p in (2, 3) for mode in (Mode.LAZY, Mode.BUBBLE, Mode.EAGER)]
+HELPED += [(3, 1, 6, Mode.REROUTE), (3, 2, 6, Mode.REROUTE), (3, 2, 9, Mode.BUBBLE), (2, 2, 7, Mode.BUBBLE)]
+HELPED += [(2, (4, 2), 4, (Mode.BUBBLE, Mode.LAZY, Mode.EAGER, Mode.BUBBLE))]
+
+
+@pytest.mark.parametrize("size", HELPED, ids=lambda size: "-".join(map(str, size)))
+def test_every_single_loss_with_the_help_of_other_pipelines(size: Size) -> None:
+    lose_everywhere(size, all_ways=False, helped=True)
+
+
+def fail_over_with_help(world: World, lost: Collection[WorkerId], generation: int) -> bool:
+    """False: the step is lost, and would be run again."""
+    plan = next(iter(world.executors.values())).plan
+    assert plan is not None
+    after = fail_over(plan, lost, generation)
+    if after is None:
+        return False
+    after = with_help(after, plan)
+    check_plan(after)
+    world.adopt(after)
+    return True
+
+
+def lose_a_second(size: Size, rng: random.Random, first: int, distance: int, role: str) -> bool:
+    """``role``: of the second victim; ``together``: both are lost at once. Returns whether the step survived it."""
+    reference = undisturbed(*size)
+    world = start(*size)
+    victim, _ = lose_at(world, first)
+    plan = next(iter(world.executors.values())).plan
+    assert plan is not None
+    after = with_help(not_none(fail_over(plan, {victim}, 2)), plan)
+    parts = next(stage.parts for stage in after.stages() if stage.parts)
+    second = {"shadow": parts[0].host, "helper": parts[1].host}.get(role) or rng.choice(
+        [w for w in world.executors if w != victim]
+    )
+    lost = [victim] if role != "together" else [victim, second]
+    for worker_id in lost:
+        others = [w for w in world.executors if w not in lost]
+        world.lose(worker_id, [w for w in others if rng.random() < 0.5])
+    if not fail_over_with_help(world, lost, 2):
+        return False
+    if role != "together":
+        # some of the survivors do so many actions before the second loss; some have not heard of the first one by then
+        begun = world.num_actions
+        world.run(lambda worker_id, action: world.num_actions >= begun + distance)
+        world.lose(second, [w for w in world.executors if w != second and rng.random() < 0.5])
+        if not fail_over_with_help(world, [second], 3):
+            return False
+    world.run()
+    check(world, reference)
+    return True
+
+
+@pytest.mark.parametrize("mode", [Mode.LAZY, Mode.BUBBLE, Mode.EAGER, Mode.FULL])
+def test_two_neighbours_lost_at_once_at_level_2_at_every_action(mode: Mode) -> None:
+    """Also where the one had brought all its gradients to their sums, and its outputs died with it."""
+    size = (1, 4, 4, mode, 1, (), True, 2)
+    reference = undisturbed(*size)
+    for boundary in range(1, reference.num_actions + 1):
+        world = start(*size)
+        victim, _ = lose_at(world, boundary)
+        plan = next(iter(world.executors.values())).plan
+        assert plan is not None
+        lost = plan.hosted_by(victim)[0].holders[:2]
+        for worker_id in lost:
+            world.lose(worker_id)
+        world.adopt(not_none(fail_over(plan, lost, 2)))
+        world.run()
+        check(world, reference)
+
+
+def not_none(plan: Plan | None) -> Plan:
+    assert plan is not None
+    return plan
+
+
+@pytest.mark.parametrize("role", ["shadow", "helper", "anybody", "together"])
+@pytest.mark.parametrize("size", HELPED, ids=lambda size: "-".join(map(str, size)))
+def test_a_second_loss_while_others_help_ends_with_the_undisturbed_sums(size: Size, role: str) -> None:
+    """With the first loss at every fourth action, and the second one anywhere behind it."""
+    rng = random.Random(f"{size} {role}")
+    num_actions = undisturbed(*size).num_actions
+    survived = [
+        lose_a_second(size, rng, first, rng.randrange(0, num_actions - first + 12), role)
+        for first in range(1 + rng.randrange(4), num_actions + 1, 4)
+        for _ in range(2)
+    ]
+    assert sum(survived) > len(survived) // 4
 
 
 @pytest.mark.parametrize("size", UNEQUAL, ids=lambda size: f"{'+'.join(map(str, size[1]))}-{size[2]}-{size[3]}")

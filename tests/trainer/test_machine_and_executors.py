@@ -41,14 +41,16 @@ def lose_at(world: MachineWorld, *boundaries: int) -> Striker:
 SIZES = [
     {"num_pipelines": 1, "num_stages": 3},
     {"num_pipelines": 2, "num_stages": 2},
+    {"num_pipelines": 2, "num_stages": 2, "num_microbatches": 6, "num_steps": 3},
 ]
 
 
 @pytest.mark.parametrize("replace_nodes", [True, False])
-@pytest.mark.parametrize("size", SIZES, ids=["1x3", "2x2"])
+@pytest.mark.parametrize("size", SIZES, ids=["1x3", "2x2", "2x2 with help"])
 def test_a_loss_at_every_action_ends_with_the_undisturbed_weights(size: dict[str, int], replace_nodes: bool) -> None:
     # given a run of four steps, and, without replacement, a cut over fewer nodes after the loss
     reference = undisturbed(**size)
+    num_helped = 0
     for boundary in range(1, reference.world.num_actions + 1):
         world = MachineWorld(**size, replace_nodes=replace_nodes, seed=boundary)
         # when the node whose turn it is vanishes
@@ -56,13 +58,17 @@ def test_a_loss_at_every_action_ends_with_the_undisturbed_weights(size: dict[str
         # then no step was run again, and nothing shows of it, as long as the number of pipelines is the same
         progress = world.machine.board.progress
         assert progress is not None and progress.steps_rerun == 0, boundary
+        num_helped += any(" microbatches" in line for line in world.story)
         if size["num_pipelines"] == 1 or replace_nodes:
             check(world, reference)
         else:
             assert world.state is RunState.DONE
+    assert (num_helped > 0) == (size["num_pipelines"] == 2)
 
 
 SHAPES = [(d, p, m) for d in (1, 2) for p in (2, 3, 4) for m in (1, 2, 3, 4) if m >= d] + [(2, 1, 2), (2, 1, 4)]
+SHAPES += [(2, 2, 7), (2, 3, 6), (3, 2, 6), (3, 1, 7)]
+"""The last ones with help for whoever takes a stage over."""
 
 
 def lose_two(

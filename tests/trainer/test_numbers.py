@@ -8,6 +8,7 @@ import torch
 from bamboo_trainer import control
 from bamboo_trainer.executor import Executor
 from bamboo_trainer.frames import Frame
+from bamboo_trainer.helping import with_help
 from bamboo_trainer.host_memory import HostMemory
 from bamboo_trainer.plan import Mode, RedundancyMemory, WorkerId
 from bamboo_trainer.recipe import Recipe, load_recipe
@@ -96,7 +97,10 @@ def train(
     level: int = 1,
     *,
     aside: bool = False,
+    helped: bool = False,
+    helper_too: int | None = None,
 ) -> dict[str, torch.Tensor]:
+    """``helper_too``: so many actions after that loss, the one that helps is lost as well."""
     num_layers = len(load_recipe(*recipe).layers)
     plan = grid_plan(num_pipelines, num_stages, 6, num_layers // num_stages, mode, level)
     assert plan.num_layers == num_layers
@@ -121,7 +125,16 @@ def train(
             world.lose(worker_id)
         after = fail_over(plan, lost, 2)
         assert after is not None
+        if helped:
+            after = with_help(after, plan)
+            parts = next(stage.parts for stage in after.stages() if stage.parts)
         world.adopt(after)
+        if helper_too is not None:
+            world.run(lambda worker_id, action: world.num_actions == lose_at + helper_too)
+            world.lose(parts[1].host)
+            both = fail_over(after, [parts[1].host], 3)
+            assert both is not None
+            world.adopt(with_help(both, after))
     world.run()
     assert world.finished()
     assert not [m for _, m in world.reports if isinstance(m, control.DigestMismatch)]
@@ -167,6 +180,17 @@ def test_redundancy_in_host_memory_does_not_change_a_bit_of_a_failover(
         _undisturbed[shape] = train(folder, GPT2, num_pipelines, num_stages, Mode.OFF)
     found = train(folder, GPT2, num_pipelines, num_stages, mode, lose_at, aside=True)
     assert_same_bits(found, _undisturbed[shape])
+
+
+@pytest.mark.parametrize("helper_too", [None, 9], ids=["", "the helper is lost too"])
+@pytest.mark.parametrize(("mode", "lose_at", "aside"), [(Mode.LAZY, 90, False), (Mode.BUBBLE, 131, True)])
+def test_help_of_another_pipeline_does_not_change_a_bit(
+    folder: str, mode: Mode, lose_at: int, aside: bool, helper_too: int | None
+) -> None:
+    if "2x2" not in _undisturbed:
+        _undisturbed["2x2"] = train(folder, GPT2, 2, 2, Mode.OFF)
+    found = train(folder, GPT2, 2, 2, mode, lose_at, aside=aside, helped=True, helper_too=helper_too)
+    assert_same_bits(found, _undisturbed["2x2"])
 
 
 @pytest.mark.parametrize("lose_at", [110, 161])

@@ -10,7 +10,7 @@ import torch
 from bamboo_trainer import framing
 from bamboo_trainer.frames import Datum, FetchLayer, Frame, Held, LayerHere, LearnLayer, SyncState, Taught, Update
 from bamboo_trainer.plan import Member, NodeId, StepSummary, WorkerId
-from bamboo_trainer.schedule import backward_key, forward_key
+from bamboo_trainer.schedule import Share, backward_key, forward_key, partial_key
 from bamboo_trainer.transport import FrameArrived, FromPeers, LinkDown, LinkUp, SocketTransport
 
 A, B = WorkerId("a/1"), WorkerId("b/1")
@@ -68,7 +68,15 @@ def test_every_kind_of_frame_arrives_as_it_was_sent(sides: tuple[Side, Side]) ->
         Datum(generation=2, step=4, key=backward_key(0, 1, 2), value=torch.ones(3, dtype=torch.bfloat16), loss=0.25),
         Held(generation=2, step=4, losses={7: 0.1}, square_norms={0: 2.5}, stop=True, digests={3: "ab"}),
         SyncState(generation=2, step=4, have=frozenset({forward_key(0, 1, 2)}), last=summary, stopped=False),
-        SyncState(generation=2, step=4, have=frozenset(), last=None, stopped=True),
+        SyncState(
+            generation=2,
+            step=4,
+            have=frozenset({partial_key(3, 0, 2)}),
+            last=None,
+            stopped=True,
+            losses={2: 0.5},
+            spared=frozenset({Share(0, 1, 2)}),
+        ),
         FetchLayer(generation=2, layer=5),
         LayerHere(generation=2, layer=5, state={"w": torch.zeros(2), "step": 3}),
         LearnLayer(generation=2, layer=5),

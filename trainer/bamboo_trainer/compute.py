@@ -47,10 +47,13 @@ class Compute(Protocol):
         """Mean over the microbatch's samples, after ``forward`` of a last stage."""
         ...
 
-    def backward(self, stage: StagePlan, microbatch: int, gradient: Value | None) -> Value | None:
+    def backward(
+        self, stage: StagePlan, microbatch: int, gradient: Value | None, *, apart: bool = False
+    ) -> Value | None:
         """BNC; microbatches in order. ``gradient``: of the stage's output (None: last stage, starts from its loss,
         divided by the number of microbatches of the global batch). Adds to the stage's gradients; returns that of its
-        input (None: first stage).
+        input (None: first stage). ``apart``: the microbatch's gradients are not added to those of the ones before, but
+        kept for ``partial_sum``.
         """
         ...
 
@@ -68,8 +71,16 @@ class Compute(Protocol):
 
     # --- reduction and commit ---
 
-    def contribution(self, unit: Unit, layer: int, pipeline_index: int, chunk: int, num_chunks: int) -> Value:
-        """After the last backward: a piece of the flat gradient of ``unit`` that this pipeline's ``layer`` made."""
+    def partial_sum(self, layer: int, pipeline_index: int, microbatches: range, before: Value | None) -> Value:
+        """After the backward of the last of ``microbatches``: the layer's flat gradient, added up to there in the order
+        of the pipeline. ``before``: the sum up to their start, where they were kept apart."""
+        ...
+
+    def contribution(
+        self, unit: Unit, layer: int, pipeline_index: int, chunk: int, num_chunks: int, whole: Value | None = None
+    ) -> Value:
+        """After the last backward: a piece of the flat gradient of ``unit`` that this pipeline's ``layer`` made.
+        ``whole``: that flat gradient, where it was made in parts."""
         ...
 
     def add(self, values: Sequence[Value]) -> Value:

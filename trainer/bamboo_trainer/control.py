@@ -280,7 +280,8 @@ class Slot(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """A datum of the step from a peer: named by the action that made it, or ``C4.0`` (a contribution), ``LAYER3``.
+    """A datum of the step from a peer: named by the action that made it, or ``C4.0`` (a contribution), ``SUM3.5`` (of
+    layer 3, the microbatches before 5), ``LAYER3``.
 
     ``at_us`` as in ``Slot``; below zero: it came while this worker was still at the step before.
     """

@@ -7,6 +7,7 @@ redundant forwards go layer by layer, as a worker may leave one between layers w
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from bamboo_trainer.helping import with_help
 from bamboo_trainer.plan import Plan, WorkerId
 from bamboo_trainer.redundancy import fail_over
 from bamboo_trainer.routes import Routes
@@ -19,6 +20,7 @@ from bamboo_trainer.schedule import (
     backward_key,
     forward_key,
     next_action,
+    partial_key,
 )
 from bamboo_trainer.step import StepState
 
@@ -105,11 +107,12 @@ class _Worker:
         return all(h.finished and (h.contributed or h.redundant) for h in self.hosted)
 
 
-def dry_run(plan: Plan, durations: Durations, loss: Action | None = None) -> DryRun:
+def dry_run(plan: Plan, durations: Durations, loss: Action | None = None, *, helped: bool = True) -> DryRun:
     """One step of ``plan`` from its start. Raises DeadlockError.
 
     ``loss``: who would begin this action is lost there, and everybody knows at once. So what the step takes longer is
-    what a failover has to compute again. Raises ValueError when nobody begins it, or the step cannot survive it.
+    what a failover has to compute again. ``helped``: others share it. Raises ValueError when nobody begins it, or the
+    step cannot survive it.
     """
     routes = Routes(plan, ())
     workers = {worker_id: _worker(plan, routes, worker_id) for worker_id in plan.worker_ids()}
@@ -121,9 +124,9 @@ def dry_run(plan: Plan, durations: Durations, loss: Action | None = None) -> Dry
                 _finish(routes, workers, worker)
         victim = None if loss is None else _victim(workers, loss)
         if victim is not None:
-            routes, loss = _fail_over(plan, workers, victim), None
+            routes, loss = _fail_over(plan, workers, victim, helped=helped), None
         for worker in workers.values():
-            _start(worker, now, durations, slots)
+            _start(routes, workers, worker, now, durations, slots)
         busy = [worker.busy_until for worker in workers.values() if worker.doing is not None]
         if not busy:
             break
@@ -154,12 +157,14 @@ def _victim(workers: dict[WorkerId, _Worker], loss: Action) -> _Worker | None:
     return next((w for w in free if next_action(w.hosted, w.shadowed, w.has.__contains__) == loss), None)
 
 
-def _fail_over(plan: Plan, workers: dict[WorkerId, _Worker], victim: _Worker) -> Routes:
+def _fail_over(plan: Plan, workers: dict[WorkerId, _Worker], victim: _Worker, *, helped: bool) -> Routes:
     """Its shadow takes over, and everybody sends again what the new hosts lack: as ``executor`` does it."""
     del workers[victim.worker_id]
     promoted = fail_over(plan, {victim.worker_id}, plan.generation + 1)
     if promoted is None:
         raise ValueError(f"the step is lost with {victim.worker_id}: nobody can take its stages over")
+    if helped:
+        promoted = with_help(promoted, plan)
     routes = Routes(promoted, ())
     for worker in workers.values():
         done = {s.stage.place: s.num_layers_done for s in worker.shadowed}
@@ -180,14 +185,21 @@ def _is_overtaken(worker: _Worker, action: Action) -> bool:
     return action.kind is Kind.REDUNDANT_FORWARD and (action.pipeline_index, action.stage_index) not in places
 
 
-def _start(worker: _Worker, now: float, durations: Durations, slots: list[Slot]) -> None:
+def _start(
+    routes: Routes,
+    workers: dict[WorkerId, _Worker],
+    worker: _Worker,
+    now: float,
+    durations: Durations,
+    slots: list[Slot],
+) -> None:
     """Give an idle worker its next action; contributions take no time and are done at once."""
     while worker.doing is None:
         action = next_action(worker.hosted, worker.shadowed, worker.has.__contains__)
         if action is None:
             return
         if action.kind is Kind.CONTRIBUTE:
-            _hosted(worker, action).contributed = True
+            _contribute(routes, workers, worker, _hosted(worker, action))
             continue
         times = durations.backward if action.kind is Kind.BACKWARD else durations.forward
         worker.doing = action
@@ -196,6 +208,14 @@ def _start(worker: _Worker, now: float, durations: Durations, slots: list[Slot])
         slots.append(
             Slot(worker_id=worker.worker_id, start=now, end=worker.busy_until, action=action, redundant=redundant)
         )
+
+
+def _contribute(routes: Routes, workers: dict[WorkerId, _Worker], worker: _Worker, hosted: HostedStage) -> None:
+    hosted.contributed = True
+    d, end = hosted.stage.pipeline_index, hosted.microbatches.stop
+    for layer in hosted.stage.layers:
+        if routes.producer(partial_key(layer, d, end)) == worker.worker_id and hosted.stage.parts:
+            _deliver(routes, workers, worker, hosted, partial_key(layer, d, end))
 
 
 def _finish(routes: Routes, workers: dict[WorkerId, _Worker], worker: _Worker) -> None:
@@ -247,7 +267,7 @@ def _deliver(routes: Routes, workers: dict[WorkerId, _Worker], worker: _Worker, 
 
 
 def _hosted(worker: _Worker, action: Action) -> HostedStage:
-    return next(h for h in worker.hosted if h.stage.place == (action.pipeline_index, action.stage_index))
+    return next(h for h in worker.hosted if h.is_of(action))
 
 
 def _who_waits(workers: Iterable[_Worker]) -> str:

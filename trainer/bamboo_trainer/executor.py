@@ -7,7 +7,7 @@ thread: the worker's loop drives it in production, the test worlds drive it on i
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from bamboo_trainer import control
 from bamboo_trainer.commit import differing_copies, is_finite, stop_wanted, summarise
@@ -21,10 +21,12 @@ from bamboo_trainer.schedule import (
     HostedStage,
     Key,
     Kind,
+    Share,
     backward_key,
     contribution_key,
     forward_key,
     next_action,
+    partial_key,
     reduced_key,
 )
 from bamboo_trainer.step import StepState
@@ -149,24 +151,57 @@ class Executor:
         self._now.new_generation()
         for hosted in self._now.place(plan, self._routes, self.worker_id):
             self._take_over(plan, hosted)
+        self._run_what_is_needed(self.worker_id, frozenset(self._now.store), self._now.spared)
         self._settle_layers()
 
     def _take_over(self, plan: Plan, hosted: HostedStage) -> None:
         stage = hosted.stage
-        self._report(
-            control.TookOver(
-                generation=self.generation,
-                step=self.step,
-                pipeline_index=stage.pipeline_index,
-                stage_index=stage.stage_index,
-                forwards_at_hand=max(
-                    self._compute.redundant_forwards_done(stage), hosted.next_forward - hosted.microbatches.start
-                ),
+        if not hosted.apart:
+            self._report(
+                control.TookOver(
+                    generation=self.generation,
+                    step=self.step,
+                    pipeline_index=stage.pipeline_index,
+                    stage_index=stage.stage_index,
+                    forwards_at_hand=max(
+                        self._compute.redundant_forwards_done(stage), hosted.next_forward - hosted.microbatches.start
+                    ),
+                )
             )
-        )
-        if self._now.nothing_left_to_do(stage, plan, self._compute.units):
+        if self._now.is_spared(hosted, plan, self._compute.units):
             hosted.next_forward = hosted.next_backward = hosted.microbatches.stop
-            hosted.contributed = True
+            hosted.contributed = hosted.spared = True
+
+    def _run_what_is_needed(self, peer: WorkerId, has: Collection[Key], spared: Collection[Share]) -> bool:
+        """Begins spared stages and parts of which the peer, who ``has`` these and does not run those, needs something.
+        Whether there were some: what they need in turn may be spared as well, here or elsewhere."""
+        all_heard = all(other in self._now.peer_has for other in self._others)
+        needed = [
+            h
+            for h in self._now.hosted
+            if h.spared and (self._is_needed(h, peer, has, spared) or (all_heard and self._now.lacks_losses(h)))
+        ]
+        for hosted in needed:
+            hosted.spared = False  # its contribution is in the sums, and stays so
+            hosted.next_forward = hosted.next_backward = hosted.microbatches.start
+        if needed:
+            self._run_what_is_needed(self.worker_id, self._now.store, self._now.spared)
+        return bool(needed)
+
+    def _is_needed(self, hosted: HostedStage, peer: WorkerId, has: Collection[Key], spared: Collection[Share]) -> bool:
+        """The peer, who ``has`` these, lacks what only a spared stage or part makes: gradients that its lost host had
+        not sent upstream, or the inputs of the next stage, which was lost as well."""
+        assert self.plan is not None
+        d, s = hosted.stage.place
+        neighbours = [(s - 1, backward_key)] if s > 0 else []
+        neighbours += [(s + 1, forward_key)] if s < hosted.num_stages - 1 else []
+        for other, key_of in neighbours:
+            for part in self.plan.parts_of(self.plan.stage(d, other)):
+                runs = part.host == peer and Share(d, other, part.first_microbatch) not in spared
+                common = (m for m in part.microbatches if m in hosted.microbatches)
+                if runs and any(key_of(d, other, m) not in has for m in common):
+                    return True
+        return False
 
     def quiesce(self, generation: int) -> None:
         """Stop at the next boundary that all members agree on; answered when stopped (at once, if already so)."""
@@ -202,13 +237,15 @@ class Executor:
         if self.stopped or self.plan is None:
             return None
         now = self._now
-        if now.told_held:
-            return Action(Kind.COMMIT) if len(now.held) == len(self.plan.members) else None
+        if now.told_held and len(now.held) == len(self.plan.members):
+            return Action(Kind.COMMIT)
+        if now.told_held and all(h.finished for h in now.hosted):  # else a peer needs what was thought to be done
+            return None
         if now.reducible:
             unit, chunk = now.reducible[0]
             return Action(Kind.REDUCE, unit_index=unit, chunk=chunk)
         action = next_action(now.hosted, now.shadowed, now.store.__contains__)
-        if action is None and self._holds_everything():
+        if action is None and not now.told_held and self._holds_everything():
             return Action(Kind.HOLD)
         return action
 
@@ -234,7 +271,7 @@ class Executor:
 
     def _hosted_stage(self, action: Action) -> HostedStage:
         for hosted in self._now.hosted:
-            if hosted.stage.place == (action.pipeline_index, action.stage_index):
+            if hosted.is_of(action):
                 return hosted
         raise ProtocolError(f"{self.worker_id} does not host the stage of {action}")
 
@@ -253,7 +290,7 @@ class Executor:
         stage = hosted.stage
         d, s = stage.pipeline_index, stage.stage_index
         gradient = self._now.store[backward_key(d, s, m)] if s < hosted.num_stages - 1 else None
-        upstream = self._compute.backward(stage, m, gradient)
+        upstream = self._compute.backward(stage, m, gradient, apart=hosted.apart)
         hosted.next_backward = m + 1
         if s > 0:
             self._made_by(hosted, backward_key(d, s - 1, m), upstream)
@@ -275,14 +312,31 @@ class Executor:
             self._now.store[forward_key(d, s + 1, m)] = self._compute.redundant_output(shadowed.stage, m)
 
     def _contribute(self, hosted: HostedStage) -> None:
+        assert self.plan is not None
         d, num_chunks = hosted.stage.pipeline_index, self._routes.num_chunks
+        hosted.contributed = True
+        sums = self._partial_sums(hosted)
+        if hosted.microbatches.stop != self.plan.pipelines[d].end_microbatch:
+            for layer, value in sums.items():
+                self._produce(partial_key(layer, d, hosted.microbatches.stop), value)
+            return
         for unit in self._compute.units:
             for layer in unit.layers:
                 if layer in hosted.stage.layers:
                     for chunk in range(num_chunks):
-                        value = self._compute.contribution(unit, layer, d, chunk, num_chunks)
+                        value = self._compute.contribution(unit, layer, d, chunk, num_chunks, sums.get(layer))
                         self._produce(contribution_key(unit.index, chunk, d, layer), value)
-        hosted.contributed = True
+
+    def _partial_sums(self, hosted: HostedStage) -> dict[int, Value]:
+        """By layer, up to the end of the part; none of a stage that one worker runs alone."""
+        d, microbatches = hosted.stage.pipeline_index, hosted.microbatches
+        if not hosted.stage.parts:
+            return {}
+        before = {
+            x: self._now.store[partial_key(x, d, microbatches.start)] if hosted.apart else None
+            for x in hosted.stage.layers
+        }
+        return {x: self._compute.partial_sum(x, d, microbatches, before[x]) for x in hosted.stage.layers}
 
     def _reduce(self) -> None:
         unit, chunk = self._now.reducible.pop(0)
@@ -291,7 +345,7 @@ class Executor:
             self._produce(reduced_key(unit, chunk), self._compute.add(parts))
 
     def _holds_everything(self) -> bool:
-        if self._awaited or not all(h.finished and (h.contributed or h.redundant) for h in self._now.hosted):
+        if self._awaited or not all(h.finished and not self._now.lacks_losses(h) for h in self._now.hosted):
             return False
         eager = (s for s in self._now.shadowed if s.stage.mode is Mode.EAGER)
         if any(s.next_redundant < s.microbatches.stop for s in eager):
@@ -301,14 +355,13 @@ class Executor:
     def _hold(self) -> None:
         assert self.plan is not None
         now = self._now
-        last_stages = [h for h in now.hosted if h.stage.stage_index == h.num_stages - 1 and not h.redundant]
         reported = [u for u in self._compute.units if self.plan.stage_of_layer(0, u.layers[0]).host == self.worker_id]
         every = self._spec.digest_every
         compare = every > 0 and now.step > 0 and now.step % every == 0
         held = Held(
             generation=self.generation,
             step=now.step,
-            losses={m: now.losses[m] for h in last_stages for m in h.microbatches},
+            losses=now.losses.copy(),
             square_norms={
                 u.index: self._compute.square_norm(u, now.sum(u.index, self._routes.num_chunks)) for u in reported
             },
@@ -391,7 +444,10 @@ class Executor:
                 if frame.step == self.step and frame.key not in self._now.store:
                     if frame.loss is not None:
                         self._now.losses[frame.key.c] = frame.loss
-                    self._now.add(frame.key, frame.value, self._routes, self.worker_id)
+                    if frame.key.kind == "R" and self._routes.producer(frame.key) == self.worker_id:
+                        self._produce(frame.key, frame.value)  # others count on this worker to have summed it
+                    else:
+                        self._now.add(frame.key, frame.value, self._routes, self.worker_id)
             case Held():
                 if frame.step == self.step:
                     self._now.held[sender] = frame
@@ -429,6 +485,8 @@ class Executor:
             have=frozenset(self._now.store),
             last=self._last,
             stopped=self.stopped,
+            losses=self._now.losses.copy(),
+            spared=self._now.spared,
         )
         self._send(peer, state)
         if self._now.told_held:
@@ -441,8 +499,15 @@ class Executor:
             return
         has = state.have if state.step == self.step else frozenset[Key]()
         self._now.peer_has[peer] = has
+        if state.step == self.step:
+            self._now.losses |= state.losses
+        if state.step == self.step and self._run_what_is_needed(peer, has, state.spared):
+            self._sync_all()
         for key, value in list(self._now.store.items()):
-            if key not in has and self._routes.producer(key) == self.worker_id and peer in self._routes.receivers(key):
+            if key in has or peer not in self._routes.receivers(key):
+                continue
+            producer = self._routes.producer(key)
+            if producer == self.worker_id or (key.kind == "R" and producer == peer):
                 self._send_datum(peer, key, value)
 
     def _produce(self, key: Key, value: Value) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from bamboo_trainer.compute import Value
 from bamboo_trainer.plan import StepSummary
-from bamboo_trainer.schedule import Key
+from bamboo_trainer.schedule import Key, Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Held:
     generation: int
     step: int
     losses: dict[int, float]
-    """By microbatch, from hosts of last stages."""
+    """By microbatch, as far as the sender knows them: from hosts of last stages, and those before them."""
     square_norms: dict[int, float]
     """By unit, from the hosts in pipeline 0."""
     stop: bool
@@ -45,6 +45,10 @@ class SyncState:
     """Of the last committed step, ``step - 1``."""
     stopped: bool
     """The sender stopped at the boundary after ``last``."""
+    losses: dict[int, float] = field(default_factory=dict)
+    """By microbatch, as far as the sender knows them."""
+    spared: frozenset[Share] = frozenset()
+    """What it hosts of lost workers, and does not run since its sums are there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

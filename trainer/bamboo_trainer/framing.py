@@ -11,7 +11,7 @@ import msgspec
 from bamboo_trainer import wire
 from bamboo_trainer.frames import Datum, FetchLayer, Frame, Held, LayerHere, LearnLayer, SyncState, Taught, Update
 from bamboo_trainer.plan import StepSummary
-from bamboo_trainer.schedule import Key
+from bamboo_trainer.schedule import Key, Share
 
 HEAD = struct.Struct("!4sIIQ")
 MAGIC = b"BMB2"
@@ -52,6 +52,8 @@ def encode(frame: Frame) -> list[bytes | memoryview]:
                 "have": list(frame.have),
                 "last": None if last is None else _summary_facts(last),
                 "stopped": frame.stopped,
+                "losses": list(frame.losses.items()),
+                "spared": list(frame.spared),
             }
         case FetchLayer():
             facts = {"t": "fetch", "g": frame.generation, "layer": frame.layer}
@@ -125,6 +127,8 @@ def _build(facts: dict[str, Any], value: Any) -> Frame:
                 have=frozenset(Key(*key) for key in facts["have"]),
                 last=last and _summary(last),
                 stopped=facts["stopped"],
+                losses=dict(facts["losses"]),
+                spared=frozenset(Share(*share) for share in facts["spared"]),
             )
         case "fetch":
             return FetchLayer(generation=generation, layer=facts["layer"])

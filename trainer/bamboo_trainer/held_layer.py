@@ -61,7 +61,9 @@ class HeldLayer:
         self._optimizer = optimizer(list(self._trained.values())) if self._trained else None
         self._gradients: dict[int, FlatGradient] = {}
         """By pipeline: a worker may run a layer for two of them."""
-        self._collecting: tuple[int, int] | None = None
+        self._apart: dict[tuple[int, int], FlatGradient] = {}
+        """By pipeline and microbatch: not added up yet."""
+        self._collecting: tuple[int, int, int | None] | None = None
         self._host: HostMemory | None = None
         self._parameters_aside = self._optimizer_aside = False
 
@@ -69,14 +71,26 @@ class HeldLayer:
         """Flat, as collected in this epoch."""
         return self._gradient(pipeline_index).of(epoch)[0]
 
-    def collect(self, pipeline_index: int, epoch: int) -> None:
-        """From now on backward adds to this gradient."""
-        if self._collecting == (pipeline_index, epoch):
+    def collect(self, pipeline_index: int, epoch: int, apart: int | None = None) -> None:
+        """From now on backward adds to this gradient. ``apart``: to that of this microbatch alone."""
+        if self._collecting == (pipeline_index, epoch, apart):
             return
-        views = self._gradient(pipeline_index).of(epoch)[1]
-        for parameter, view in zip(self._trained.values(), views, strict=True):
+        if apart is None:
+            gradient = self._gradient(pipeline_index)
+        else:
+            gradient = self._apart[pipeline_index, apart] = FlatGradient(self.layout)
+        for parameter, view in zip(self._trained.values(), gradient.of(epoch)[1], strict=True):
             parameter.grad = view
-        self._collecting = (pipeline_index, epoch)
+        self._collecting = (pipeline_index, epoch, apart)
+
+    def partial_sum(self, pipeline_index: int, epoch: int, microbatches: range, before: Tensor | None) -> Tensor:
+        """See ``Compute``. What was kept apart stays until the step is committed: the part may grow."""
+        if before is None:
+            return self.gradient(pipeline_index, epoch).clone()
+        total = before.clone()
+        for microbatch in microbatches:
+            total += self._apart[pipeline_index, microbatch].of(epoch)[0]
+        return total
 
     def _gradient(self, pipeline_index: int) -> FlatGradient:
         if pipeline_index not in self._gradients:
@@ -102,6 +116,7 @@ class HeldLayer:
         for parameter in self._trained.values():
             parameter.grad = None
         self._collecting = None
+        self._apart.clear()
         self._move(parameters=aside[0], optimizer=aside[1])
 
     def keep_aside(self, host: HostMemory, *, parameters: bool, optimizer: bool) -> None:

@@ -76,6 +76,24 @@ def memory_of(
     )
 
 
+def help_that_fits(
+    arrangement: Arrangement,
+    costs: Sequence[LayerCost],
+    helper: tuple[int, int],
+    stage: tuple[int, int],
+    redundancy_memory: RedundancyMemory,
+    limit_bytes: int,
+) -> int:
+    """For how many microbatches of another pipeline's stage a worker has room: each with the stage's gradient, kept
+    apart, and what is exchanged; beside those in flight and the sum. Both by pipeline and stage."""
+    layers = [costs[x] for x in arrangement.cuts[stage[0]][stage[1]]]
+    gradient = sum(c.parameter_bytes for c in layers)
+    in_flight = (len(arrangement.cuts[stage[0]]) - stage[1]) * sum(c.kept for c in layers)
+    free = limit_bytes - memory_of(arrangement, costs, *helper, (), redundancy_memory).usual - in_flight - gradient
+    each = gradient + _exchanged_bytes(arrangement, costs, *stage)
+    return max(0, free) // max(1, each)
+
+
 def _host_bytes(
     arrangement: Arrangement, costs: Sequence[LayerCost], d: int, s: int, ahead: int = 0
 ) -> tuple[int, int, int]:

@@ -76,6 +76,19 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Some microbatches of a stage, and the worker that runs them. docs/step.md."""
+
+    first_microbatch: int
+    end_microbatch: int
+    host: WorkerId
+
+    @property
+    def microbatches(self) -> range:
+        return range(self.first_microbatch, self.end_microbatch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StagePlan:
     """Layers ``[first_layer, end_layer)`` of one pipeline, the worker that runs them and those that shadow it."""
 
@@ -90,6 +103,9 @@ class StagePlan:
     slots: tuple[tuple[int, ...], ...] = ()
     """``bubble``: for each shadow, how many layers of FRC it may have done after its n-th forward or backward. Empty:
     whenever it waits."""
+    parts: tuple[Part, ...] = ()
+    """After a failover: who runs which of the pipeline's microbatches, the first of them ``host``. Empty: it runs all.
+    """
 
     @property
     def layers(self) -> range:
@@ -102,6 +118,9 @@ class StagePlan:
     @property
     def holders(self) -> tuple[WorkerId, ...]:
         return (self.host, *self.shadows)
+
+    def host_of(self, microbatch: int) -> WorkerId:
+        return next((part.host for part in self.parts if microbatch in part.microbatches), self.host)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +211,14 @@ class Plan:
     def hosted_by(self, worker_id: WorkerId) -> tuple[StagePlan, ...]:
         return tuple(stage for stage in self.stages() if stage.host == worker_id)
 
+    def parts_of(self, stage: StagePlan) -> tuple[Part, ...]:
+        """One, where nobody helps."""
+        pipeline = self.pipelines[stage.pipeline_index]
+        whole = Part(
+            first_microbatch=pipeline.first_microbatch, end_microbatch=pipeline.end_microbatch, host=stage.host
+        )
+        return stage.parts or (whole,)
+
     def shadowed_by(self, worker_id: WorkerId) -> tuple[StagePlan, ...]:
         return tuple(stage for stage in self.stages() if worker_id in stage.shadows)
 
@@ -253,5 +280,18 @@ def check_plan(plan: Plan) -> None:
                 raise ValueError(f"plan {plan.generation}: stage {s} of pipeline {d} is given to a stranger")
             if len(set(stage.holders)) != len(stage.holders):
                 raise ValueError(f"plan {plan.generation}: stage {s} of pipeline {d} has a holder twice")
+            _check_parts(plan, stage)
         if next_layer != plan.num_layers:
             raise ValueError(f"plan {plan.generation}: pipeline {d} has {next_layer} layers, not {plan.num_layers}")
+
+
+def _check_parts(plan: Plan, stage: StagePlan) -> None:
+    parts = plan.parts_of(stage)
+    covered = [m for part in parts for m in part.microbatches]
+    if covered != list(plan.pipelines[stage.pipeline_index].microbatches) or not all(p.microbatches for p in parts):
+        raise ValueError(f"plan {plan.generation}: parts of stage {stage.stage_index} leave a gap or are empty")
+    if parts[0].host != stage.host:
+        raise ValueError(f"plan {plan.generation}: stage {stage.stage_index} is hosted by another than its first part")
+    for part in parts:
+        if not set(stage.layers) <= set(plan.layers_of(part.host)):
+            raise ValueError(f"plan {plan.generation}: {part.host} lacks layers of stage {stage.stage_index}")

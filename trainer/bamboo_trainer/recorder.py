@@ -225,4 +225,6 @@ def _spelt(what: Key | str) -> tuple[str, int]:
         return str(Action(Kind.BACKWARD, what.a, what.b + 1, what.c)), what.a
     if what.kind == "C":
         return f"C{what.a}.{what.b}", what.c
+    if what.kind == "P":
+        return f"SUM{what.a}.{what.c}", what.b
     return str(Action(Kind.REDUCE, unit_index=what.a, chunk=what.b)), 0

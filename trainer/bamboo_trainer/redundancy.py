@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
-from bamboo_trainer.plan import Plan, PlanKind, StagePlan, WorkerId
+from bamboo_trainer.plan import Part, Plan, PlanKind, StagePlan, WorkerId
 
 
 def shadow_indices(stage_index: int, num_stages: int, level: int) -> tuple[int, ...]:
@@ -20,21 +20,20 @@ def shadow_indices(stage_index: int, num_stages: int, level: int) -> tuple[int, 
 
 def fail_over(plan: Plan, lost: Collection[WorkerId], generation: int) -> Plan | None:
     """The plan in which others host the stages of ``lost``; None when a stage cannot be taken over within the step."""
-    load = Counter(stage.host for stage in plan.stages() if stage.host not in lost)
+    load = Counter(part.host for stage in plan.stages() for part in plan.parts_of(stage) if part.host not in lost)
     pipelines, moved = [], []
     for pipeline in plan.pipelines:
         stages = []
         for stage in pipeline.stages:
-            shadows = tuple(w for w in stage.shadows if w not in lost)
-            host = stage.host
-            if host in lost:
-                successor = _successor(plan, stage, lost, load)
-                if successor is None:
-                    return None
-                host = successor
-                load[host] += 1
+            parts = _take_over_parts(plan, stage, lost, load)
+            if parts is None:
+                return None
+            host = parts[0].host
+            if host != stage.host:
                 moved.append(f"{host} hosts stage {stage.stage_index} of pipeline {stage.pipeline_index}")
-            stages.append(replace(stage, host=host, shadows=tuple(w for w in shadows if w != host), slots=()))
+            shadows = tuple(w for w in stage.shadows if w not in lost and w != host)
+            kept = parts if len(parts) > 1 else ()
+            stages.append(replace(stage, host=host, shadows=shadows, slots=(), parts=kept))
         pipelines.append(replace(pipeline, stages=tuple(stages)))
     return replace(
         plan,
@@ -46,6 +45,26 @@ def fail_over(plan: Plan, lost: Collection[WorkerId], generation: int) -> Plan |
         roll_forward=None,
         reason=f"lost {', '.join(sorted(lost))}: {'; '.join(moved) or 'no stage was hosted there'}",
     )
+
+
+def _take_over_parts(
+    plan: Plan, stage: StagePlan, lost: Collection[WorkerId], load: Counter[WorkerId]
+) -> tuple[Part, ...] | None:
+    """A lost part goes to the host of the part before it, which adds in order and just goes on; the first one to a
+    successor, beside another part that it may have. None: there is none."""
+    found: list[Part] = []
+    for part in plan.parts_of(stage):
+        if part.host not in lost:
+            found.append(part)
+        elif found:
+            found[-1] = replace(found[-1], end_microbatch=part.end_microbatch)
+        else:
+            successor = _successor(plan, stage, lost, load)
+            if successor is None:
+                return None
+            load[successor] += 1
+            found.append(replace(part, host=successor))
+    return tuple(found)
 
 
 def _successor(plan: Plan, stage: StagePlan, lost: Collection[WorkerId], load: Counter[WorkerId]) -> WorkerId | None:

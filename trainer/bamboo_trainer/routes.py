@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bamboo_trainer.compute import Unit
-from bamboo_trainer.plan import Mode, Plan, WorkerId
+from bamboo_trainer.plan import Mode, Part, Plan, WorkerId
 from bamboo_trainer.schedule import Key, contribution_key
 
 
@@ -20,33 +20,48 @@ class Routes:
             for stage in pipeline.stages
             for layer in stage.layers
         }
+        self._contributor = {
+            (d, layer): plan.parts_of(stage)[-1].host
+            for d, pipeline in enumerate(plan.pipelines)
+            for stage in pipeline.stages
+            for layer in stage.layers
+        }
         holders = {layer: plan.holders_of(layer) for layer in range(plan.num_layers)}
         self._holders = [tuple(dict.fromkeys(w for layer in unit.layers for w in holders[layer])) for unit in units]
 
     def receivers(self, key: Key) -> tuple[WorkerId, ...]:
         match key.kind:
             case "F":
-                return (self._plan.stage(key.a, key.b).host,)
+                return (self._plan.stage(key.a, key.b).host_of(key.c),)
             case "B":
                 stage = self._plan.stage(key.a, key.b)
-                return stage.holders if stage.mode is Mode.FULL else (stage.host,)
+                return stage.holders if stage.mode is Mode.FULL else (stage.host_of(key.c),)
+            case "P":
+                return tuple(p.host for p in self._parts(key) if p.first_microbatch == key.c)
             case "C":
                 return (self.reducer(key.a, key.b),)
             case "R":
                 return self._holders[key.a]
         raise ValueError(f"no such datum: {key}")
 
-    def producer(self, key: Key) -> WorkerId:
+    def producer(self, key: Key) -> WorkerId | None:
+        """None: the plan has no use for it."""
         match key.kind:
             case "F":
-                return self._plan.stage(key.a, key.b - 1).host
+                return self._plan.stage(key.a, key.b - 1).host_of(key.c)
             case "B":
-                return self._plan.stage(key.a, key.b + 1).host
+                return self._plan.stage(key.a, key.b + 1).host_of(key.c)
+            case "P":
+                return next((p.host for p in self._parts(key) if p.end_microbatch == key.c), None)
             case "C":
-                return self._host_of[key.c, key.d]
+                return self._contributor[key.c, key.d]
             case "R":
                 return self.reducer(key.a, key.b)
         raise ValueError(f"no such datum: {key}")
+
+    def _parts(self, key: Key) -> tuple[Part, ...]:
+        """Of the stage that a partial sum is of."""
+        return self._plan.parts_of(self._plan.stage_of_layer(key.b, key.a))
 
     def reducer(self, unit_index: int, chunk: int) -> WorkerId:
         """Sums chunk c of a unit: the host of the unit's first layer in pipeline c."""

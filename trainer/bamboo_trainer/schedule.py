@@ -19,7 +19,7 @@ class Kind(StrEnum):
     BACKWARD = "B"
     REDUNDANT_FORWARD = "FRC"
     CONTRIBUTE = "C"
-    """Hand a finished stage's gradients to the reducers."""
+    """Hand a finished stage's gradients to the reducers, or a finished part's to the next part's host."""
     REDUCE = "R"
     """Sum one chunk of one unit over the pipelines."""
     HOLD = "HELD"
@@ -32,7 +32,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Spelt ``1F0``: stage 1, forward, microbatch 0. ``3C``: stage 3 contributes. ``R5.0``: unit 5, chunk 0."""
+    """Spelt ``1F0``: stage 1, forward, microbatch 0. ``3C``: stage 3 contributes (``3C4``: its part from microbatch 4
+    on). ``R5.0``: unit 5, chunk 0."""
 
     kind: Kind
     pipeline_index: int = 0
@@ -45,7 +46,7 @@ class Action:
         if self.kind in (Kind.FORWARD, Kind.BACKWARD, Kind.REDUNDANT_FORWARD):
             return f"{self.stage_index}{self.kind}{self.microbatch}"
         if self.kind is Kind.CONTRIBUTE:
-            return f"{self.stage_index}C"
+            return f"{self.stage_index}C{self.microbatch or ''}"
         if self.kind is Kind.REDUCE:
             return f"R{self.unit_index}.{self.chunk}"
         return str(self.kind)
@@ -56,8 +57,8 @@ class Action:
         if match := re.fullmatch(r"(\d+)(F|B|FRC)(\d+)", text):
             stage, kind, microbatch = match.groups()
             return cls(Kind(kind), pipeline_index, int(stage), int(microbatch))
-        if match := re.fullmatch(r"(\d+)C", text):
-            return cls(Kind.CONTRIBUTE, pipeline_index, int(match[1]))
+        if match := re.fullmatch(r"(\d+)C(\d*)", text):
+            return cls(Kind.CONTRIBUTE, pipeline_index, int(match[1]), int(match[2] or 0))
         if match := re.fullmatch(r"R(\d+)\.(\d+)", text):
             return cls(Kind.REDUCE, pipeline_index, unit_index=int(match[1]), chunk=int(match[2]))
         if text in (Kind.HOLD, Kind.COMMIT, Kind.SAVE):
@@ -89,8 +90,21 @@ def contribution_key(unit_index: int, chunk: int, pipeline_index: int, layer: in
     return Key("C", unit_index, chunk, pipeline_index, layer)
 
 
+def partial_key(layer: int, pipeline_index: int, end_microbatch: int) -> Key:
+    """The layer's gradient, summed from the pipeline's first microbatch to before this one."""
+    return Key("P", layer, pipeline_index, end_microbatch)
+
+
 def reduced_key(unit_index: int, chunk: int) -> Key:
     return Key("R", unit_index, chunk)
+
+
+class Share(NamedTuple):
+    """A stage, or the part of it that begins at a microbatch."""
+
+    pipeline_index: int
+    stage_index: int
+    first_microbatch: int
 
 
 @dataclass(slots=True)
@@ -107,6 +121,20 @@ class HostedStage:
     """Its layers are here (a fetch may still be under way)."""
     redundant: bool = False
     """Another worker is its host; this one computes the same beside it (``full``)."""
+    apart: bool = False
+    """A part that does not begin with the pipeline's first microbatch: its gradients are kept apart, and added to the
+    sum that the part before it sends."""
+    spared: bool = False
+    """Of a lost host that had done it all; so its outputs are not here."""
+
+    @property
+    def is_last(self) -> bool:
+        """Its outputs are losses."""
+        return self.stage.stage_index == self.num_stages - 1
+
+    @property
+    def share(self) -> Share:
+        return Share(*self.stage.place, self.microbatches.start)
 
     @property
     def in_flight_limit(self) -> int:
@@ -115,6 +143,13 @@ class HostedStage:
     @property
     def finished(self) -> bool:
         return self.next_backward == self.microbatches.stop
+
+    def is_of(self, action: Action) -> bool:
+        """Whether the action is this stage's, or part's."""
+        place = (action.pipeline_index, action.stage_index)
+        if action.kind is Kind.CONTRIBUTE:
+            return self.stage.place == place and action.microbatch == (self.microbatches.start if self.apart else 0)
+        return self.stage.place == place and action.microbatch in self.microbatches
 
 
 @dataclass(slots=True)
@@ -149,8 +184,8 @@ def next_action(hosted: Sequence[HostedStage], shadowed: Sequence[ShadowedStage]
     if action is not None:
         return action
     for h in own:
-        if h.finished and not h.contributed:
-            return Action(Kind.CONTRIBUTE, *h.stage.place)
+        if h.finished and not h.contributed and _sum_ready(h, has):
+            return Action(Kind.CONTRIBUTE, *h.stage.place, h.microbatches.start if h.apart else 0)
     action = _compute_action([h for h in hosted if h.redundant], has)
     if action is not None:
         return action
@@ -192,6 +227,12 @@ def _forward_ready(h: HostedStage, has: Has) -> bool:
         return False
     is_first = h.stage.stage_index == 0
     return is_first or has(forward_key(h.stage.pipeline_index, h.stage.stage_index, h.next_forward))
+
+
+def _sum_ready(h: HostedStage, has: Has) -> bool:
+    """What its gradients are added to."""
+    d, start = h.stage.pipeline_index, h.microbatches.start
+    return not h.apart or all(has(partial_key(layer, d, start)) for layer in h.stage.layers)
 
 
 def _redundant_ready(s: ShadowedStage, has: Has) -> bool:

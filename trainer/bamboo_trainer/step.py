@@ -6,7 +6,7 @@ from bamboo_trainer.compute import Unit, Value
 from bamboo_trainer.frames import Held
 from bamboo_trainer.plan import Mode, Plan, StagePlan, WorkerId
 from bamboo_trainer.routes import Routes
-from bamboo_trainer.schedule import HostedStage, Key, ShadowedStage, backward_key, reduced_key
+from bamboo_trainer.schedule import HostedStage, Key, ShadowedStage, Share, reduced_key
 
 
 class StepState:
@@ -37,17 +37,19 @@ class StepState:
 
     def place(self, plan: Plan, routes: Routes, worker_id: WorkerId) -> list[HostedStage]:
         """Takes the stages of a plan; keeps the counters of those already here. Returns the newly hosted ones."""
-        counters = {h.stage.place: h for h in self.hosted}
+        counters = {h.share: h for h in self.hosted}
         done = {s.stage.place: s for s in self.shadowed}
         self.hosted, self.shadowed, fresh = [], [], []
-        for stage in plan.hosted_by(worker_id):
-            before = counters.get(stage.place)
-            self.hosted.append(_hosted(stage, plan, before))
+        for stage, part in ((s, p) for s in plan.stages() for p in plan.parts_of(s) if p.host == worker_id):
+            before = counters.get(Share(*stage.place, part.first_microbatch))
+            self.hosted.append(_hosted(stage, part.microbatches, plan, before))
             if before is None or before.redundant:
                 fresh.append(self.hosted[-1])
         for stage in _by_distance(plan.shadowed_by(worker_id), worker_id):
             if stage.mode is Mode.FULL:
-                self.hosted.append(_hosted(stage, plan, counters.get(stage.place), redundant=True))
+                microbatches = plan.pipelines[stage.pipeline_index].microbatches
+                before = counters.get(Share(*stage.place, microbatches.start))
+                self.hosted.append(_hosted(stage, microbatches, plan, before, redundant=True))
             else:
                 self.shadowed.append(_shadowed(stage, plan, done.get(stage.place), worker_id))
         self.reducible = []
@@ -70,33 +72,38 @@ class StepState:
     def sum(self, unit_index: int, num_chunks: int) -> list[Value]:
         return [self.store[reduced_key(unit_index, chunk)] for chunk in range(num_chunks)]
 
-    def nothing_left_to_do(self, stage: StagePlan, plan: Plan, units: Iterable[Unit]) -> bool:
-        """The stage's lost host had already brought everything of this step to where it is needed.
-
-        The sums hold its contribution, so its backwards were done; what it sent upstream came by another way and may
-        be lost. A stage without parameters has no sums to tell by, and is run again.
+    def is_spared(self, hosted: HostedStage, plan: Plan, units: Iterable[Unit]) -> bool:
+        """The lost host of a stage, or of a part, had already brought all its gradients to where they are summed: the
+        sums are here. A stage without parameters has none to tell by, and is run again.
         """
-        d, s = stage.pipeline_index, stage.stage_index
-        microbatches = plan.pipelines[d].microbatches
-        touched = [unit for unit in units if any(layer in stage.layers for layer in unit.layers)]
-        sums = bool(touched) and self.has_sums(touched, plan.num_pipelines)
-        upstream = s == 0 or all(backward_key(d, s - 1, m) in self.store for m in microbatches)
-        is_last = s == len(plan.pipelines[d].stages) - 1
-        losses = not is_last or all(m in self.losses for m in microbatches)  # they travel upstream with the gradients
-        return sums and upstream and losses
+        touched = [unit for unit in units if any(layer in hosted.stage.layers for layer in unit.layers)]
+        return bool(touched) and self.has_sums(touched, plan.num_pipelines)
+
+    def lacks_losses(self, hosted: HostedStage) -> bool:
+        """Of a last stage or part; they come with its run, with the gradients that it sends, and when peers sync."""
+        return hosted.is_last and any(m not in self.losses for m in hosted.microbatches)
+
+    @property
+    def spared(self) -> frozenset[Share]:
+        return frozenset(hosted.share for hosted in self.hosted if hosted.spared)
 
 
-def _hosted(stage: StagePlan, plan: Plan, before: HostedStage | None, *, redundant: bool = False) -> HostedStage:
+def _hosted(
+    stage: StagePlan, microbatches: range, plan: Plan, before: HostedStage | None, *, redundant: bool = False
+) -> HostedStage:
+    """A part that has grown goes on where it was; what it contributed was the sum of the smaller one."""
     pipeline = plan.pipelines[stage.pipeline_index]
-    start = pipeline.first_microbatch
+    same = before is not None and before.microbatches == microbatches
     return HostedStage(
         stage=stage,
         num_stages=len(pipeline.stages),
-        microbatches=pipeline.microbatches,
-        next_forward=start if before is None else before.next_forward,
-        next_backward=start if before is None else before.next_backward,
-        contributed=before is not None and before.contributed,
+        microbatches=microbatches,
+        next_forward=microbatches.start if before is None else before.next_forward,
+        next_backward=microbatches.start if before is None else before.next_backward,
+        contributed=before is not None and same and before.contributed,
         redundant=redundant,
+        apart=microbatches.start != pipeline.first_microbatch,
+        spared=before is not None and same and before.spared,
     )
 
 

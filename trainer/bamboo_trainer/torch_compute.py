@@ -90,12 +90,14 @@ class TorchCompute:
     def loss(self, microbatch: int) -> float:
         return float(self._losses[microbatch])
 
-    def backward(self, stage: StagePlan, microbatch: int, gradient: Activation | None) -> Activation | None:
+    def backward(
+        self, stage: StagePlan, microbatch: int, gradient: Activation | None, *, apart: bool = False
+    ) -> Activation | None:
         graph = self._graphs.pop((*stage.place, microbatch))
         if stage.end_layer == self.num_layers:
             gradient = torch.full_like(graph.output, 1.0 / self._spec.num_microbatches)
         for layer in reversed(stage.layers):
-            self._layers[layer].collect(stage.pipeline_index, self._epoch)
+            self._layers[layer].collect(stage.pipeline_index, self._epoch, microbatch if apart else None)
             gradient = graph.backward(gradient)
         return None if stage.first_layer == 0 else gradient
 
@@ -155,12 +157,24 @@ class TorchCompute:
 
     # --- reduction and commit ---
 
-    def contribution(self, unit: Unit, layer: int, pipeline_index: int, chunk: int, num_chunks: int) -> Tensor:
+    def partial_sum(self, layer: int, pipeline_index: int, microbatches: range, before: Tensor | None) -> Tensor:
+        return self._layers[layer].partial_sum(pipeline_index, self._epoch, microbatches, before)
+
+    def contribution(
+        self,
+        unit: Unit,
+        layer: int,
+        pipeline_index: int,
+        chunk: int,
+        num_chunks: int,
+        whole: Tensor | None = None,
+    ) -> Tensor:
         held = self._layers[layer]
         piece = next(piece for piece in held.layout.pieces if piece.unit_index == unit.index)
         length = piece.end - piece.first
         start, end = (piece.first + length * i // num_chunks for i in (chunk, chunk + 1))
-        return held.gradient(pipeline_index, self._epoch)[start:end]
+        flat = held.gradient(pipeline_index, self._epoch) if whole is None else whole
+        return flat[start:end]
 
     def add(self, values: Sequence[Tensor]) -> Tensor:
         """A lone value is returned as it is: nobody changes values in place."""

@@ -56,6 +56,26 @@ def test_two_pipelines_lose_a_node_of_each_stage(bamboo: Bamboo, undisturbed: Ca
     assert summary["weights_sha256"] == undisturbed(**shape)
 
 
+def test_the_other_pipeline_helps_and_its_helper_is_lost_as_well(
+    bamboo: Bamboo, undisturbed: Callable[..., str]
+) -> None:
+    shape = {"pipelines": 2, "stages": 2, "microbatch_size": 2}
+    kills = [
+        {"step": 3, "pipeline": 0, "stage": 1, "action": "1B2"},
+        {"step": 9, "pipeline": 0, "stage": 1, "action": "1B1"},
+        {"step": 9, "pipeline": 0, "stage": 1, "action": "1B3"},
+        {"step": 15, "pipeline": 1, "stage": 0, "action": "0F6"},
+    ]
+
+    summary = bamboo.run(drill=kills, nodes=8, local=WITHOUT_REPLACEMENT, **shape)
+
+    assert_nothing_was_lost(bamboo, summary, num_losses=4)
+    assert summary["weights_sha256"] == undisturbed(**shape)
+    told = [event.text for event in bamboo.events() if " of its 4 microbatches" in event.text]
+    assert len(told) >= 3, bamboo.story()
+    assert all("hosts stage" in text and " does 2 of" in text for text in told)
+
+
 def test_gpt2_loses_the_node_with_the_tied_embedding(bamboo: Bamboo, undisturbed: Callable[..., str]) -> None:
     model = {
         "recipe": "gpt2",

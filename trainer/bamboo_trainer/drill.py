@@ -98,8 +98,10 @@ class DrillExecutor(Wrapped[Executor]):
         plan = self._inner.plan
         if plan is None or kill.stage_index is None:
             return False
-        hosted = plan.hosted_by(self._inner.worker_id)
-        return (kill.pipeline_index or 0, kill.stage_index) in {(s.pipeline_index, s.stage_index) for s in hosted}
+        place, me = (kill.pipeline_index or 0, kill.stage_index), self._inner.worker_id
+        stages = [stage for stage in plan.stages() if stage.place == place]
+        helps = pipeline_index is not None and any(part.host == me for stage in stages for part in stage.parts)
+        return helps or any(stage.host == me for stage in stages)
 
 
 def strike(kill: control.Kill, cut: Callable[[], None]) -> None:

@@ -1,6 +1,5 @@
 """Who helps whom after a failover, with how much."""
 
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -70,12 +69,17 @@ def test_nobody_helps_who_is_as_busy_as_the_shadow() -> None:
     plan = grid_plan(2, 3, 12, 1, Mode.BUBBLE)
     # w1.1 is lost: w1.0 runs two stages, and w0.1 helps it
     first = after_loss(plan, worker_name(1, 1))
-    busy = Counter(part.host for stage in first.stages() for part in first.parts_of(stage))
-    assert {w for w, num in busy.items() if num == 2} == {"w1.0", "w0.1"}
-    # then w0.2's shadow is w0.1: it gets a third one; only those with less than that may help it
+    assert parts(first, 1, 1) == [("w1.0", range(6, 9)), ("w0.1", range(9, 12))]
+    assert first.load() == {"w0.0": 6, "w0.1": 9, "w0.2": 6, "w1.0": 9, "w1.2": 6}
+    # then w0.2, whose shadow is w0.1: there is one who holds its layer and has less to do
     second = after_loss(first, worker_name(0, 2))
-    assert parts(second, 0, 2)[0][0] == "w0.1"
-    assert {host for host, _ in parts(second, 0, 2)[1:]} <= {w for w in second.worker_ids() if busy[w] < 2} | {"w1.0"}
+    assert parts(second, 0, 2) == [("w0.1", range(3)), ("w1.2", range(3, 6))]
+    # and w1.2, whose shadow was w1.1: all who hold its layer have as much to do as who takes it over
+    third = after_loss(second, worker_name(1, 2))
+    assert {place: parts(third, *place) for place in ((0, 2), (1, 2))} == {
+        (0, 2): [("w0.1", range(6))],
+        (1, 2): [("w0.1", range(6, 12))],
+    }
 
 
 def test_a_helper_does_no_more_than_it_has_memory_for() -> None:

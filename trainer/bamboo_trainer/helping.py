@@ -19,7 +19,7 @@ Room = Callable[[WorkerId, StagePlan], int]
 
 def with_help(plan: Plan, before: Plan, room: Room = lambda worker_id, stage: MAX_APART) -> Plan:
     """The failover plan in which others share the stages that changed hands since ``before``. Says so in its reason."""
-    load = Counter(part.host for stage in plan.stages() for part in plan.parts_of(stage))
+    load = plan.load()
     pipelines, told = [], []
     for old, new in zip(before.pipelines, plan.pipelines, strict=True):
         stages = []
@@ -50,7 +50,8 @@ def _shared(plan: Plan, stage: StagePlan, load: Counter[WorkerId], room: Room) -
     for helper, size in reversed(list(zip(helpers, sizes, strict=True))):
         if size > 0:
             parts.insert(0, Part(first_microbatch=end - size, end_microbatch=end, host=helper))
-            load[helper] += 1
+            load[helper] += size
+            load[stage.host] -= size
             end -= size
     if not parts:
         return ()

@@ -5,6 +5,7 @@ flight, fetches the layers that it lacks and begins at ``first_step``. A *failov
 stays, the shadows of lost stages become their hosts, and everybody keeps what it has of the step.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -218,6 +219,14 @@ class Plan:
             first_microbatch=pipeline.first_microbatch, end_microbatch=pipeline.end_microbatch, host=stage.host
         )
         return stage.parts or (whole,)
+
+    def load(self) -> Counter[WorkerId]:
+        """Microbatches of stages that each worker runs in a step."""
+        found: Counter[WorkerId] = Counter()
+        for stage in self.stages():
+            for part in self.parts_of(stage):
+                found[part.host] += len(part.microbatches)
+        return found
 
     def shadowed_by(self, worker_id: WorkerId) -> tuple[StagePlan, ...]:
         return tuple(stage for stage in self.stages() if worker_id in stage.shadows)

@@ -20,7 +20,7 @@ def shadow_indices(stage_index: int, num_stages: int, level: int) -> tuple[int, 
 
 def fail_over(plan: Plan, lost: Collection[WorkerId], generation: int) -> Plan | None:
     """The plan in which others host the stages of ``lost``; None when a stage cannot be taken over within the step."""
-    load = Counter(part.host for stage in plan.stages() for part in plan.parts_of(stage) if part.host not in lost)
+    load = plan.load()
     pipelines, moved = [], []
     for pipeline in plan.pipelines:
         stages = []
@@ -57,12 +57,13 @@ def _take_over_parts(
         if part.host not in lost:
             found.append(part)
         elif found:
+            load[found[-1].host] += len(part.microbatches)
             found[-1] = replace(found[-1], end_microbatch=part.end_microbatch)
         else:
             successor = _successor(plan, stage, lost, load)
             if successor is None:
                 return None
-            load[successor] += 1
+            load[successor] += len(part.microbatches)
             found.append(replace(part, host=successor))
     return tuple(found)
 

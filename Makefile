@@ -55,5 +55,5 @@ clean:
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || $(PYTHON) -m virtualenv $(VENV)
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --editable ".[train,dev]"
+	$(BIN)/python -m pip install --quiet --editable ".[train,aws,dev]"
 	touch $@

@@ -30,7 +30,6 @@ from bamboo_cli.coordinator.store import reading, writing
 from bamboo_cli.errors import BambooError, CapacityError, CloudError, CredentialsError, InstanceGoneError, QuotaError
 from bamboo_cli.providers.base import EndReason, Instance, InstanceState, NodeConfig, Offer, Provider
 
-POLL_S = 0.5
 MAX_POLL_S = 15.0
 """When the cloud does not answer."""
 OFFERS_S = 30.0
@@ -76,12 +75,12 @@ class Cloud:
 
     async def watch(self) -> None:
         """Look at the cloud for ever, at once when something was asked of it."""
-        wait_s, troubled = POLL_S, False
+        wait_s, troubled = self._provider.poll_s, False
         while True:
             self._changed.clear()
             try:
                 await self._look()
-                wait_s, troubled = POLL_S, False
+                wait_s, troubled = self._provider.poll_s, False
             except BambooError as error:
                 wait_s = min(MAX_POLL_S, wait_s * 2)
                 if not troubled:

@@ -35,7 +35,7 @@ CLUSTER = "demo-1"
 
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cloud_module, "POLL_S", 0.005)
+    monkeypatch.setattr(MemoryCloud, "poll_s", 0.005)
     monkeypatch.setattr(cloud_module, "MAX_POLL_S", 0.02)
 
 

@@ -199,7 +199,7 @@ def _boot(account: Account, backend: Any, instance: Instance, life: Life) -> Boo
         private_address=private,
         public_address=public,
         public_key=key.public_key if key is not None else "",
-        user_data=str(instance.user_data or ""),
+        user_data=instance.user_data.decode() if instance.user_data is not None else "",
         metadata=Metadata(
             texts=texts,
             needs_token=options.http_tokens == "required",

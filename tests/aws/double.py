@@ -7,6 +7,7 @@ import contextlib
 import io
 import logging
 import os
+import socket
 import threading
 import traceback
 from collections.abc import Iterable, Iterator
@@ -164,7 +165,7 @@ class AwsDouble:
             found = self._with_fault(call, fault, environ)
             self.calls.append((call, error_code(found) if found is not None else "(connection closed)"))
             if found is None:
-                environ["werkzeug.socket"].close()
+                environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
                 raise ConnectionError("closed for the test")
         start_response(f"{found.status} X", list(found.headers))
         return [found.body]

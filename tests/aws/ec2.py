@@ -82,16 +82,21 @@ class Ec2(EC2Response):
         return super().describe_instance_status()
 
     def terminate_instances(self) -> ActionResult:
-        ids = self._get_param("InstanceIds", [])
+        ids: list[str] = self._get_param("InstanceIds", [])
         self._refuse_unseen(ids)
-        before = {i: InstanceState(*_state(self.ec2_backend.get_instance(i))) for i in ids if i in self.account.lives}
-        fresh = [i for i, state in before.items() if state.name not in ("terminated", "shutting-down")]
-        result = super().terminate_instances()
-        for change in result._result["TerminatingInstances"]:  # type: ignore[attr-defined]
-            change["PreviousState"] = before[change["InstanceId"]]
-        for instance_id in fresh:
-            lives.terminate(self.account, self.ec2_backend, self.account.lives[instance_id])
-        return result
+        lives_asked = [self.account.lives[i] for i in ids if i in self.account.lives]
+        if len(lives_asked) < len(ids):
+            return super().terminate_instances()  # which raises before it ends any
+        before = {i: InstanceState(*_state(self.ec2_backend.get_instance(i))) for i in ids}
+        alive = [life for life in lives_asked if life.ended_at is None]
+        if alive:
+            self.params["InstanceIds"] = [life.instance_id for life in alive]
+            super().terminate_instances()
+        for life in alive:
+            lives.terminate(self.account, self.ec2_backend, life)
+        after = {i: InstanceState(*_state(self.ec2_backend.get_instance(i))) for i in ids}
+        changes = [{"InstanceId": i, "PreviousState": before[i], "CurrentState": after[i]} for i in ids]
+        return ActionResult({"TerminatingInstances": changes})
 
     def stop_instances(self) -> ActionResult:
         for instance_id in self._get_param("InstanceIds", []):

@@ -64,15 +64,15 @@ def begin(account: Account, backend: Any, instance: Instance, launch: Launch) ->
 
 def settle(account: Account, backends: Any) -> None:
     """Whatever is due by now, happens."""
-    now = account.now()
     for life in tuple(account.lives.values()):
         backend = backends[life.region]
         if life.ended_at is None:
-            _settle_alive(account, backend, life, now)
-        elif life.gone_at is not None and now >= life.gone_at:
+            _settle_alive(account, backend, life, account.now())
+        now = account.now()
+        if life.gone_at is not None and now >= life.gone_at:
             life.gone_at = None
             backend.get_instance(life.instance_id)._state = InstanceState(*TERMINATED)
-        elif life.gone_at is None and now > life.ended_at + account.listed_after_end_s:
+        if life.ended_at is not None and now > life.ended_at + account.listed_after_end_s:
             _forget(account, backend, life)
 
 

@@ -3,6 +3,7 @@
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html
 """
 
+import contextlib
 import json
 import socket
 import socketserver
@@ -28,7 +29,7 @@ class Metadata:
     """By path after ``/latest/``; anything else is 404."""
     needs_token: bool = True
     hop_limit: int = 1
-    """Routers that the answer with a token passes, plus one."""
+    """How far the answer with a token goes: 1 is to the machine itself, 2 to a container on it."""
     clock: Callable[[], float] = time.time
 
     # --- bad behaviour ---
@@ -118,8 +119,10 @@ class _Handler(socketserver.StreamRequestHandler):
         if metadata.slow is not None:
             metadata.slow.wait()
         status, text, more = metadata.answer(method, path, headers)
-        if path == TOKEN_PATH:
-            self.connection.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, metadata.hop_limit)
+        if path == TOKEN_PATH and metadata.hop_limit < self._hops():
+            with contextlib.suppress(OSError):
+                self.rfile.read()  # the answer died on its way: until the client gives up
+            return
         lines = [
             f"HTTP/1.1 {status} X",
             "Content-Type: text/plain",
@@ -128,3 +131,7 @@ class _Handler(socketserver.StreamRequestHandler):
         ]
         lines += [f"{name}: {value}" for name, value in more.items()]
         self.wfile.write(("\r\n".join(lines) + "\r\n\r\n" + text).encode())
+
+    def _hops(self) -> int:
+        """A container with a network of its own has the machine as a router between."""
+        return 1 if self.client_address[0] == self.server.socket.getsockname()[0] else 2

@@ -198,6 +198,16 @@ class Ec2(EC2Response):
             raise EC2ClientError("DependencyViolation", f"resource {group_id} has a dependent object")
         return super().delete_security_group()
 
+    def authorize_security_group_ingress(self) -> ActionResult:
+        result = super().authorize_security_group_ingress()
+        lives.apply_groups(self.account, self.ec2_backend)
+        return result
+
+    def revoke_security_group_ingress(self) -> ActionResult:
+        result = super().revoke_security_group_ingress()
+        lives.apply_groups(self.account, self.ec2_backend)
+        return result
+
     # --- what is not there yet ---
 
     def _is_seen(self, instance_id: str) -> bool:

@@ -11,6 +11,7 @@ from moto.ec2.utils import random_spot_request_id
 
 from tests.aws import market
 from tests.aws.account import Account, End, Life
+from tests.aws.firewall import admitted
 from tests.aws.launching import Launch
 from tests.aws.machine import Boot, Stopped
 from tests.aws.metadata import Metadata
@@ -60,6 +61,17 @@ def begin(account: Account, backend: Any, instance: Instance, launch: Launch) ->
     if account.machines is not None:
         life.machine = account.machines.boot(_boot(account, backend, instance, life))
     account.lives[instance.id] = life
+    apply_groups(account, backend)
+
+
+def apply_groups(account: Account, backend: Any) -> None:
+    """After a change of groups or of what is in them."""
+    if account.machines is None:
+        return
+    for life in account.lives.values():
+        if life.machine is not None and life.ended_at is None and life.region == backend.region_name:
+            groups = backend.get_instance(life.instance_id).security_groups
+            life.machine.admit(admitted(groups, account.machines.callers))
 
 
 def settle(account: Account, backends: Any) -> None:

@@ -24,6 +24,18 @@ class Boot:
     metadata: Metadata
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """Whom the machine's security groups let in."""
+
+    public: bool
+    """Us, who come to port 22 of its public address."""
+    private: bool
+    """Us, at its private address."""
+    peers: bool
+    """Other machines, at any port of its private address."""
+
+
 class Stopped(StrEnum):
     SHUT_DOWN = "shut down"
     """By itself, in good order."""
@@ -37,12 +49,17 @@ class Machine(Protocol):
         """At once: nothing of it gets a chance to say goodbye. Killing what is gone is not an error."""
         ...
 
+    def admit(self, admitted: Admitted) -> None: ...
+
     def stopped(self) -> Stopped | None:
         """None: it runs."""
         ...
 
 
 class Machines(Protocol):
+    callers: tuple[str, str]
+    """Our own addresses, as a machine sees us at its public and at its private address."""
+
     def boot(self, boot: Boot) -> Machine: ...
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ import yaml
 from bamboo_cli import keys
 from bamboo_cli.keys import KeyPair
 from tests.aws.launches import described, run_one
+from tests.aws.vm.namespaces import PUBLIC_GATEWAY
 from tests.waiting import wait_until
 
 TIMEOUT_S = 5.0
@@ -35,10 +36,24 @@ def make_keys(folder: Path) -> Keys:
 
 
 def launch(ec2: Any, pair: Keys, **changes: Any) -> str:
-    """An instance that takes these keys; its id."""
+    """An instance that takes these keys, and lets us in; its id."""
+    if not changes.get("SecurityGroupIds"):
+        changes["SecurityGroupIds"] = [open_group(ec2)]
     if not ec2.describe_key_pairs()["KeyPairs"]:
         ec2.import_key_pair(KeyName="cluster", PublicKeyMaterial=pair.client.public.encode())
     return run_one(ec2, KeyName="cluster", UserData=pair.user_data, **changes)
+
+
+def open_group(ec2: Any) -> str:
+    """A group that lets in SSH from here, and its own members."""
+    named = ec2.describe_security_groups(Filters=[{"Name": "group-name", "Values": ["open"]}])["SecurityGroups"]
+    if named:
+        return str(named[0]["GroupId"])
+    group_id = str(ec2.create_security_group(GroupName="open", Description="open")["GroupId"])
+    us = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": f"{PUBLIC_GATEWAY}/32"}]}
+    peers = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group_id}]}
+    ec2.authorize_security_group_ingress(GroupId=group_id, IpPermissions=[us, peers])
+    return group_id
 
 
 def connect(ec2: Any, instance_id: str, pair: Keys) -> paramiko.SSHClient:

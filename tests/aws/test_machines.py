@@ -1,5 +1,6 @@
 """Instances with machines behind them: SSH with the pinned key, their notice, and every way in which they end."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,7 +82,7 @@ def test_another_host_key_than_the_pinned_one_is_not_talked_to(cloud: Cloud, ec2
 
 def _without_host_key(ec2: Any, keys: Keys) -> dict[str, Any]:
     ec2.import_key_pair(KeyName="cluster", PublicKeyMaterial=keys.client.public.encode())
-    return {"KeyName": "cluster"}
+    return {"KeyName": "cluster", "SecurityGroupIds": [ssh.open_group(ec2)]}
 
 
 def test_machines_have_files_and_processes_of_their_own_and_a_shared_folder(cloud: Cloud, ec2: Any, keys: Keys) -> None:
@@ -102,6 +103,29 @@ def test_machines_reach_each_other_by_their_private_addresses(cloud: Cloud, ec2:
     assert "SSH-2.0" in output(first, f"bash -c 'exec 3<>/dev/tcp/{address}/22; head -1 <&3'")
     first.close()
     second.close()
+
+
+def test_a_machine_lets_in_whom_its_groups_let_in(cloud: Cloud, ec2: Any, keys: Keys) -> None:
+    closed = str(ec2.create_security_group(GroupName="closed", Description="closed")["GroupId"])
+    peer = connect(ec2, launch(ec2, keys), keys)
+    instance_id = launch(ec2, keys, SecurityGroupIds=[closed])
+    found = described(ec2, instance_id)
+    knock = f"timeout 1 bash -c 'head -1 </dev/tcp/{found['PrivateIpAddress']}/22' || echo no"
+    assert output(peer, knock).strip() == "no"
+    with pytest.raises(TimeoutError):
+        socket.create_connection((found["PublicIpAddress"], 22), timeout=0.5)
+    us = [{"CidrIp": f"{namespaces.PUBLIC_GATEWAY}/32"}]
+    ec2.authorize_security_group_ingress(
+        GroupId=closed, IpPermissions=[{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": us}]
+    )
+    connect(ec2, instance_id, keys).close()
+    assert output(peer, knock).strip() == "no"
+    pairs = [{"GroupId": ssh.open_group(ec2)}]
+    ec2.authorize_security_group_ingress(
+        GroupId=closed, IpPermissions=[{"IpProtocol": "-1", "UserIdGroupPairs": pairs}]
+    )
+    assert "SSH-2.0" in output(peer, knock)
+    peer.close()
 
 
 # --- metadata ---

@@ -9,7 +9,7 @@ import os
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.aws import metadata
@@ -18,6 +18,7 @@ BRIDGE = "cloud0"
 PUBLIC_GATEWAY = "198.18.0.1"
 """What a machine sees when the tests connect to its public address."""
 PRIVATE_GATEWAY = "172.31.0.1"
+PRIVATE_NETWORK = "172.31.0.0/16"
 CLONE_NEWNET = 0x40000000
 METADATA_PORT = 80
 
@@ -38,7 +39,7 @@ def remove_bridge() -> None:
 
 
 def make(name: str, wire: str, addresses: Sequence[str]) -> None:
-    """A namespace ``name`` with the metadata address and ``addresses``, at the end of ``wire``."""
+    """A namespace ``name`` with the metadata address and ``addresses``, at the end of ``wire``. It knows no way out."""
     _ip(
         f"netns add {name}",
         f"link add {wire} type veth peer name eth0 netns {name}",
@@ -48,9 +49,16 @@ def make(name: str, wire: str, addresses: Sequence[str]) -> None:
     _ip(
         "link set lo up",
         f"addr add {metadata.ADDRESS}/32 dev lo",
-        *(f"addr add {address}/16 dev eth0" for address in addresses),
+        *(f"addr add {address}/32 dev eth0" for address in addresses),
         "link set eth0 up",
-        "route add default via " + (PUBLIC_GATEWAY if len(addresses) > 1 else PRIVATE_GATEWAY),
+        inside=name,
+    )
+
+
+def set_routes(name: str, wanted: Mapping[str, bool]) -> None:
+    """Whom the machine can answer, by network. The others get no answer at all."""
+    _ip(
+        *(f"route replace {'' if yes else 'blackhole '}{to}{' dev eth0' if yes else ''}" for to, yes in wanted.items()),
         inside=name,
     )
 
@@ -67,16 +75,6 @@ def cut(wire: str) -> None:
 
 def mend(wire: str) -> None:
     _ip(f"link set {wire} up")
-
-
-def block(name: str, address: str) -> None:
-    """The machine's packets to ``address`` go nowhere."""
-    _ip(f"route replace blackhole {address}/32", inside=name)
-
-
-def unblock(name: str, address: str) -> None:
-    with contextlib.suppress(subprocess.CalledProcessError):
-        _ip(f"route del blackhole {address}/32", inside=name)
 
 
 def listen_in(name: str, address: str, port: int) -> socket.socket:

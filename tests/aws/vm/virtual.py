@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.aws.machine import Boot, Machine, Stopped
+from tests.aws.machine import Admitted, Boot, Machine, Stopped
 from tests.aws.metadata import ADDRESS, MetadataServer
 from tests.aws.vm import init, namespaces
 from tests.aws.vm.cloud_config import Seed, seed_of
@@ -31,6 +31,7 @@ class VirtualMachine:
     _process: "subprocess.Popen[bytes]"
     _metadata: MetadataServer
     _was_killed: bool = False
+    _admitted: Admitted | None = None
 
     def kill(self) -> None:
         if self._was_killed:
@@ -40,6 +41,17 @@ class VirtualMachine:
         self._process.wait()
         self._metadata.close()
         namespaces.remove(self.name)
+
+    def admit(self, admitted: Admitted) -> None:
+        """Packets come in from anywhere; the machine has a way back only to whom it admits."""
+        if admitted != self._admitted:
+            self._admitted = admitted
+            wanted = {
+                f"{namespaces.PUBLIC_GATEWAY}/32": admitted.public,
+                f"{namespaces.PRIVATE_GATEWAY}/32": admitted.private,
+                namespaces.PRIVATE_NETWORK: admitted.peers,
+            }
+            namespaces.set_routes(self.name, wanted)
 
     def stopped(self) -> Stopped | None:
         code = self._process.poll()
@@ -91,6 +103,7 @@ class Rack:
     order: Sequence[str] = ORDER
     """What the next machines do when they boot; ``break``: fail there. Leave one out, and it never happens."""
     disk_bytes: int = DISK_BYTES
+    callers: tuple[str, str] = (namespaces.PUBLIC_GATEWAY, namespaces.PRIVATE_GATEWAY)
     machines: list[VirtualMachine] = field(default_factory=list)
     _num_made: int = 0
 

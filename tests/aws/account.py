@@ -13,12 +13,13 @@ from tests.aws.market import PricePoint
 
 ACCOUNT_ID = "123456789012"
 DLAMI = "ami-0d1a000000000002"
-DLAMI_ROOT_GB = 75
+UBUNTU = "ami-0c2b000000000001"
 IMAGE_PARAMETERS = {
     f"/aws/service/deeplearning/ami/x86_64/{name}/latest/ami-id": DLAMI
     for name in ("base-oss-nvidia-driver-gpu-ubuntu-22.04", "base-oss-nvidia-driver-ubuntu-22.04")
 } | {
-    "/aws/service/deeplearning/ami/arm64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id": "ami-0d1a000000000003"
+    "/aws/service/deeplearning/ami/arm64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id": "ami-0d1a000000000003",
+    "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id": UBUNTU,
 }
 
 
@@ -91,6 +92,8 @@ class Account:
     """By region and client token: the arguments and the id of the reservation."""
     spot_requests: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     """By region and id, in EC2's own shape."""
+    experiments: dict[str, list[str]] = field(default_factory=dict)
+    """Templates of the Fault Injection Service: instances to interrupt, by id."""
     num_public_addresses: int = 0
     unsupported: list[str] = field(default_factory=list)
     """What was asked and the double does not know; a test that comes here has learned nothing."""

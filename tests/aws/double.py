@@ -115,12 +115,7 @@ class AwsDouble:
             if notice_s is None:
                 lives.end(self.account, self._backends()[life.region], life, End.INTERRUPTED)
                 return
-            life.interrupted_at = self.account.now() + notice_s
-            if life.machine is not None:
-                life.machine.boot.metadata.interrupt(life.interrupted_at)
-            if life.spot_request_id is not None:
-                request = self.account.spot_requests[life.region][life.spot_request_id]
-                lives.close_request(request, "active", "marked-for-termination", self.account.now())
+            lives.announce(self.account, life, notice_s)
 
     def remains(self) -> list[str]:
         """Whatever costs money or clutters the account, in any region; one line each."""
@@ -157,7 +152,13 @@ class AwsDouble:
         length = int(environ.get("CONTENT_LENGTH") or 0)
         body = environ["wsgi.input"].read(length)
         environ["wsgi.input"] = io.BytesIO(body)
-        call = read_call(environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_X_AMZ_TARGET", ""), body)
+        call = read_call(
+            environ.get("HTTP_AUTHORIZATION", ""),
+            environ.get("HTTP_X_AMZ_TARGET", ""),
+            body,
+            method=environ["REQUEST_METHOD"],
+            path=environ["PATH_INFO"],
+        )
         if call is None:
             found = answer(403, "text/plain", b"MissingAuthenticationToken")
         else:

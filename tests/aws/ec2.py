@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from moto.core.responses import ActionResult, EmptyResult
 from moto.ec2.exceptions import DryRunClientError, EC2ClientError
+from moto.ec2.models.amis import Ami
 from moto.ec2.models.instances import Instance, InstanceState
 from moto.ec2.responses import EC2Response
 from moto.ec2.utils import filter_dict_attribute_mapping
@@ -25,6 +26,19 @@ filter_dict_attribute_mapping.update(
         "reservation-id": "reservation_id",
     }
 )
+
+
+# moto says 15 GB of every image.
+ROOT_GB = {"Deep Learning": 75, "ubuntu": 8}
+
+
+def _root_volume(image: Ami) -> list[dict[str, Any]]:
+    size = next(size for words, size in ROOT_GB.items() if words in str(image.name))
+    volume = {"SnapshotId": image.ebs_snapshot.id, "VolumeSize": size, "DeleteOnTermination": True, "VolumeType": "gp2"}
+    return [{"DeviceName": image.root_device_name, "Ebs": volume}]
+
+
+Ami.block_device_mappings = property(_root_volume)
 
 
 class Ec2(EC2Response):

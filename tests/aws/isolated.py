@@ -16,8 +16,8 @@ NEEDED = {"ip": "iproute2", "sshd": "openssh-server", "unshare": "util-linux", "
 SPACES = ("--net", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc")
 SETUP = """set -e
 mount --make-rprivate /
-mkdir -p /run/netns
-mount -t tmpfs tmpfs /run/netns
+mount -t tmpfs tmpfs /run
+mkdir -m 1777 /run/netns /run/shared
 ip link set lo up
 set +e
 "$@"

@@ -8,7 +8,7 @@ from typing import Any
 from moto.ec2.exceptions import EC2ClientError
 
 from tests.aws import market
-from tests.aws.account import DLAMI_ROOT_GB, Account
+from tests.aws.account import Account
 from tests.aws.market import PricePoint
 
 MAX_USER_DATA_BYTES = 16384
@@ -28,6 +28,7 @@ class Launch:
     deletes_card: bool
     request_tags: Mapping[str, str]
     """Of the spot request."""
+    card_tags: Mapping[str, str]
 
 
 def check(asked: Mapping[str, Any], account: Account, backend: Any, region: str) -> Launch:
@@ -73,6 +74,7 @@ def check(asked: Mapping[str, Any], account: Account, backend: Any, region: str)
         has_public_address=str(subnet.map_public_ip_on_launch).lower() == "true" if public is None else bool(public),
         deletes_card=bool(card.get("DeleteOnTermination", True)),
         request_tags=_tags(asked, "spot-instances-request"),
+        card_tags=_tags(asked, "network-interface"),
     )
 
 
@@ -131,14 +133,13 @@ def _check_image(asked: Mapping[str, Any], backend: Any) -> None:
     image = backend.amis.get(image_id)
     if image is None:
         raise EC2ClientError("InvalidAMIID.NotFound", f"The image id '[{image_id}]' does not exist")
-    is_deep_learning = "Deep Learning" in image.name
+    least = image.block_device_mappings[0]["Ebs"]["VolumeSize"]
     for mapping in asked.get("BlockDeviceMappings") or []:
         size = (mapping.get("Ebs") or {}).get("VolumeSize")
-        if is_deep_learning and mapping["DeviceName"] == image.root_device_name and size and size < DLAMI_ROOT_GB:
+        if mapping["DeviceName"] == image.root_device_name and size and size < least:
             raise EC2ClientError(
                 "InvalidBlockDeviceMapping",
-                f"Volume of size {size}GB is smaller than snapshot 'snap-0d1a000000000002', expect size >= "
-                f"{DLAMI_ROOT_GB}GB",
+                f"Volume of size {size}GB is smaller than snapshot '{image.ebs_snapshot.id}', expect size >= {least}GB",
             )
 
 

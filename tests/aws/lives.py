@@ -57,6 +57,7 @@ def begin(account: Account, backend: Any, instance: Instance, launch: Launch) ->
         life.spot_request_id = _open_request(account, backend, instance, launch, now)
     instance.spot_instance_request_id = life.spot_request_id  # type: ignore[attr-defined]
     instance.nics[0].delete_on_termination = launch.deletes_card
+    instance.nics[0].add_tags(launch.card_tags)
     instance.nics[0].public_ip = account.new_public_address() if launch.has_public_address else None
     if account.machines is not None:
         life.machine = account.machines.boot(_boot(account, backend, instance, life))
@@ -97,6 +98,16 @@ def end(account: Account, backend: Any, life: Life, reason: End) -> None:
     """By anything else."""
     backend.get_instance(life.instance_id).terminate()
     _end(account, backend, life, reason)
+
+
+def announce(account: Account, life: Life, notice_s: float) -> None:
+    """Of an interruption."""
+    life.interrupted_at = account.now() + notice_s
+    if life.machine is not None:
+        life.machine.boot.metadata.interrupt(life.interrupted_at)
+    if life.spot_request_id is not None:
+        request = account.spot_requests[life.region][life.spot_request_id]
+        close_request(request, "active", "marked-for-termination", account.now())
 
 
 def close_request(request: dict[str, Any], state: str, status: str, now: float) -> None:

@@ -6,7 +6,8 @@ from tests.aws.account import Account
 
 
 def of_account(account: Account, backends: Any) -> list[str]:
-    return [f"{region}: {what}" for region, backend in backends.items() for what in _of_region(account, backend)]
+    there = [f"{region}: {what}" for region, backend in backends.items() for what in _of_region(account, backend)]
+    return there + [f"experiment template {name}" for name in account.experiments]
 
 
 def _of_region(account: Account, backend: Any) -> list[str]:

@@ -1,15 +1,16 @@
-"""The services beside EC2 that Bamboo asks: prices, quotas, parameters. moto has them not, or empty."""
+"""The services beside EC2 that Bamboo asks: prices, quotas, parameters, faults on purpose."""
 
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.aws import market
+from tests.aws import lives, market
 from tests.aws.account import Account
 from tests.aws.wire import Answer, Call, answer, error
 
 PRICING_REGIONS = ("us-east-1", "eu-central-1", "ap-south-1")
 PAGE = 100
+FIS_NOTICE_S = 120.0
 
 
 class Refused(Exception):
@@ -143,7 +144,38 @@ def _product(kind: str, region: str, system: str, capacity: str, usd: float) -> 
     }
 
 
+# --- fault injection ---
+
+
+def _create_experiment_template(call: Call, account: Account) -> dict[str, Any]:
+    (action,) = call.parameters["actions"].values()
+    if action["actionId"] != "aws:ec2:send-spot-instance-interruptions" or not call.parameters["roleArn"]:
+        raise Refused("ValidationException", f"This double injects no {action['actionId']}.")
+    (target,) = action["targets"].values()
+    arns = call.parameters["targets"][target]["resourceArns"]
+    name = f"EXT{len(account.experiments) + 1}"
+    account.experiments[name] = [arn.rpartition("/")[2] for arn in arns]
+    return {"experimentTemplate": {"id": name, **call.parameters}}
+
+
+def _start_experiment(call: Call, account: Account) -> dict[str, Any]:
+    name = call.parameters["experimentTemplateId"]
+    if name not in account.experiments:
+        raise Refused("ResourceNotFoundException", f"There is no experiment template {name}.")
+    for instance_id in account.experiments[name]:
+        lives.announce(account, account.lives[instance_id], FIS_NOTICE_S)
+    return {"experiment": {"id": f"{name}-1", "experimentTemplateId": name, "state": {"status": "initiating"}}}
+
+
+def _delete_experiment_template(call: Call, account: Account) -> dict[str, Any]:
+    del account.experiments[call.parameters["id"]]
+    return {"experimentTemplate": {"id": call.parameters["id"]}}
+
+
 _FUNCTIONS: Mapping[tuple[str, str], Callable[[Call, Account], dict[str, Any]]] = {
+    ("fis", "CreateExperimentTemplate"): _create_experiment_template,
+    ("fis", "StartExperiment"): _start_experiment,
+    ("fis", "DeleteExperimentTemplate"): _delete_experiment_template,
     ("pricing", "GetProducts"): _get_products,
     ("servicequotas", "GetServiceQuota"): _get_service_quota,
     ("servicequotas", "ListServiceQuotas"): _list_service_quotas,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.aws.account import Credentials
+from tests.aws.account import DLAMI, Credentials
 from tests.aws.double import AwsDouble
 from tests.aws.launches import SPOT, described, run, run_one, state
 
@@ -119,13 +119,14 @@ def test_quotas_count_vcpus_and_are_told_by_their_code(aws: AwsDouble, ec2: Any)
     assert (quota["QuotaName"], quota["Value"]) == ("All G and VT Spot Instance Requests", 8.0)
 
 
-def test_tags_are_on_instance_and_volume_and_spot_request_from_the_start(ec2: Any) -> None:
-    kinds = ("instance", "volume", "spot-instances-request")
+def test_tags_are_on_all_that_is_made_from_the_start(ec2: Any) -> None:
+    kinds = ("instance", "volume", "network-interface", "spot-instances-request")
     tags = [{"Key": "bamboo:cluster", "Value": "c1"}]
     instance_id = run_one(ec2, TagSpecifications=[{"ResourceType": kind, "Tags": tags} for kind in kinds])
     by_tag = [{"Name": "tag:bamboo:cluster", "Values": ["c1"]}]
     assert described(ec2, instance_id)["Tags"] == tags
     assert len(ec2.describe_volumes(Filters=by_tag)["Volumes"]) == 1
+    assert len(ec2.describe_network_interfaces(Filters=by_tag)["NetworkInterfaces"]) == 1
     (request,) = ec2.describe_spot_instance_requests(Filters=by_tag)["SpotInstanceRequests"]
     assert request["InstanceId"] == instance_id
 
@@ -351,6 +352,43 @@ def test_the_deep_learning_image_is_found_by_parameter_and_by_name(aws: AwsDoubl
     del aws.account.image_parameters[name]
     with refused("ParameterNotFound"):
         aws.client("ssm").get_parameter(Name=name)
+
+
+def test_the_image_says_how_big_its_root_has_to_be(ec2: Any) -> None:
+    (image,) = ec2.describe_images(ImageIds=[DLAMI])["Images"]
+    assert image["BlockDeviceMappings"][0]["Ebs"]["VolumeSize"] == 75
+
+
+def test_an_interruption_can_be_ordered_from_the_fault_injection_service(aws: AwsDouble, ec2: Any) -> None:
+    instance_id = run_one(ec2)
+    fis = aws.client("fis")
+    template = fis.create_experiment_template(
+        clientToken="e1",
+        description="take it",
+        roleArn="arn:aws:iam::123456789012:role/fis",
+        stopConditions=[{"source": "none"}],
+        targets={
+            "victim": {
+                "resourceType": "aws:ec2:spot-instance",
+                "resourceArns": [f"arn:aws:ec2:us-east-1:123456789012:instance/{instance_id}"],
+                "selectionMode": "ALL",
+            }
+        },
+        actions={
+            "take": {
+                "actionId": "aws:ec2:send-spot-instance-interruptions",
+                "parameters": {"durationBeforeInterruption": "PT2M"},
+                "targets": {"SpotInstances": "victim"},
+            }
+        },
+    )["experimentTemplate"]["id"]
+    fis.start_experiment(clientToken="s1", experimentTemplateId=template)
+    fis.delete_experiment_template(id=template)
+    assert state(ec2, instance_id) == "running"
+    aws.pass_time(121.0)
+    assert state(ec2, instance_id) == "terminated"
+    with refused("ResourceNotFoundException"):
+        fis.start_experiment(clientToken="s2", experimentTemplateId=template)
 
 
 # --- permissions ---

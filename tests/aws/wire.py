@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
@@ -66,17 +66,29 @@ class Answer:
     body: bytes
 
 
-def read_call(authorization: str, target: str, body: bytes) -> Call | None:
+def read_call(authorization: str, target: str, body: bytes, *, method: str = "POST", path: str = "/") -> Call | None:
     """None: it is not signed as AWS' SDKs sign."""
     scope = _SCOPE.search(authorization)
     if scope is None:
         return None
-    if target:
+    if scope["service"] == "fis":
+        action, parameters = _read_rest(method, path, body)
+    elif target:
         action, parameters = target.rpartition(".")[2], json.loads(body or b"{}")
     else:
         parameters = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
         action = parameters.pop("Action", "")
     return Call(service=scope["service"], action=action, region=scope["region"], parameters=parameters)
+
+
+def _read_rest(method: str, path: str, body: bytes) -> tuple[str, dict[str, Any]]:
+    """The Fault Injection Service has its actions in the method and the path."""
+    verb = {"POST": "Create", "DELETE": "Delete", "GET": "Get"}.get(method, method)
+    kind, _, name = path.strip("/").partition("/")
+    action = {"CreateexperimentTemplates": "CreateExperimentTemplate", "Createexperiments": "StartExperiment"}.get(
+        verb + kind, verb + kind[:1].upper() + kind[1:].removesuffix("s")
+    )
+    return action, json.loads(body or b"{}") | ({"id": name} if name else {})
 
 
 def error(call: Call, code: str, message: str, status: int | None = None) -> Answer:
@@ -87,7 +99,8 @@ def error(call: Call, code: str, message: str, status: int | None = None) -> Ans
         template = QUERY_ERROR if call.service == "ec2" else STS_ERROR
         body = template.format(code=escape(code), message=escape(message), id=REQUEST_ID)
         kind = "text/xml;charset=UTF-8"
-    return answer(status or STATUS.get(code, 400), kind, body.encode())
+    found = answer(status or STATUS.get(code, 400), kind, body.encode())
+    return replace(found, headers=(*found.headers, ("x-amzn-errortype", code))) if call.is_json else found
 
 
 def answer(status: int, kind: str, body: bytes) -> Answer:

@@ -41,7 +41,7 @@ SHUTDOWN = """#!/bin/sh
 [ "$(id -u)" = 0 ] || { echo "Failed to set wall message: Interactive authentication required." >&2; exit 1; }
 kill -TERM 1
 """
-SHARED = "/mnt/shared"
+SHARED = "/run/shared"
 """The same files on all machines."""
 IMAGE_PACKAGES = Path("/opt/image/packages")
 NOT_OF_IMAGE = ("bamboo", "_bamboo", "__", "pip", "setuptools", "distutils")
@@ -53,7 +53,7 @@ over = False
 def main(path: str) -> None:
     told: dict[str, Any] = json.loads(Path(path).read_text())
     signal.signal(signal.SIGTERM, _on_term)
-    root = _own_root(Path(told["folder"]), told["disk_bytes"], told["shown"], told["shared"])
+    root = _own_root(Path(told["folder"]), told["disk_bytes"], told["shown"])
     os.chroot(root)
     os.chdir("/")
     _name(told["name"])
@@ -105,7 +105,7 @@ def _shut_down() -> None:
     sys.exit(0)  # and with PID 1 everything ends
 
 
-def _own_root(folder: Path, disk_bytes: int, shown: list[str], shared: str) -> Path:
+def _own_root(folder: Path, disk_bytes: int, shown: list[str]) -> Path:
     """``shown``: folders that an overlay of the root lacks, to be read at the same place."""
     _mount("--make-rprivate", "/")
     _mount("-t", "tmpfs", "-o", f"size={disk_bytes},mode=755", "tmpfs", str(folder))
@@ -124,7 +124,7 @@ def _own_root(folder: Path, disk_bytes: int, shown: list[str], shared: str) -> P
         (root / there.lstrip("/")).mkdir(parents=True, exist_ok=True)
         _mount("--bind", "-o", "ro", there, str(root / there.lstrip("/")))
     (root / SHARED.lstrip("/")).mkdir(parents=True, exist_ok=True)
-    _mount("--bind", shared, str(root / SHARED.lstrip("/")))
+    _mount("--bind", SHARED, str(root / SHARED.lstrip("/")))
     return root
 
 

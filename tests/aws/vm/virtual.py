@@ -108,8 +108,6 @@ class Rack:
     _num_made: int = 0
 
     def open(self) -> None:
-        self.shared.mkdir(mode=0o777)
-        self.shared.chmod(0o777)
         namespaces.make_bridge()
 
     def boot(self, boot: Boot) -> Machine:
@@ -159,15 +157,9 @@ class Rack:
             "folder": str(folder),
             "disk_bytes": self.disk_bytes,
             "order": list(self.order),
-            "shared": str(self.shared),
             "shown": _shown(),
             "packages": sysconfig.get_path("purelib"),
         }
-
-    @property
-    def shared(self) -> Path:
-        """A folder that every machine has too, at ``init.SHARED``: the file system of a file server."""
-        return self.folder / "shared"
 
 
 def _shown() -> list[str]:

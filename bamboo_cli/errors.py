@@ -7,7 +7,9 @@ BambooError                    exit code 1: failed, with a message
 ├── CloudError                 a provider could not do what was asked
 │   ├── CapacityError            nothing to be had there now: another zone or type may have it
 │   ├── QuotaError               the account may not have more
+│   ├── RequestRefusedError      the request itself is wrong (image, subnet): asking again does not help
 │   ├── CredentialsError         who are you
+│   │   └── NotPermittedError      known, but may not do that; the message names the permission
 │   └── InstanceGoneError        the instance is unknown to the cloud
 ├── SignalledError             Ctrl-C or another signal (exit code 128 + its number): what goes on, and what does not
 │   └── DetachedError            Ctrl-C: all goes on
@@ -53,7 +55,15 @@ class QuotaError(CloudError):
     pass
 
 
+class RequestRefusedError(CloudError):
+    pass
+
+
 class CredentialsError(CloudError):
+    pass
+
+
+class NotPermittedError(CredentialsError):
     pass
 
 

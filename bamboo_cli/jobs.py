@@ -4,25 +4,68 @@ from bamboo_trainer.control import Kill, TrainingSpec
 from bamboo_trainer.plan import NodeId
 
 from bamboo_cli.config import DrillConfig, JobConfig
-from bamboo_cli.coordinator.settings import MAX_BACK_OFF_S, PATIENCE_S, ClusterConfig, Drill, RunSpec
+from bamboo_cli.coordinator.settings import (
+    BOOT_PATIENCE_S,
+    MAX_BACK_OFF_S,
+    PATIENCE_S,
+    ClusterConfig,
+    Drill,
+    RunSpec,
+)
+from bamboo_cli.providers.aws import AwsSettings
 from bamboo_cli.providers.local import LocalConfig, LocalTrace, LocalZone
 
 AUTO = 0
 """``TrainingSpec.checkpoint_every`` that the coordinator resolves when the layers have been measured."""
+REMOTE_BOOT_PATIENCE_S = 1800.0
+"""A large image boots for minutes, and torch is installed over the network."""
+AWS_NOTICE_S = 120.0
+
+
+def zones_of(job: JobConfig) -> tuple[str, ...]:
+    """Best first. Those of AWS are in the job once its cluster is made: ``market.settle``."""
+    if job.cloud == "aws":
+        return job.on_aws.zones
+    return tuple(zone.name for zone in sorted(job.local.zones, key=lambda zone: zone.spot_usd_per_hour))
 
 
 def cluster_config(job: JobConfig, cluster_id: str) -> ClusterConfig:
-    by_price = sorted(job.local.zones, key=lambda zone: zone.spot_usd_per_hour)
     speed = job.local.trace.speed if job.local.trace else 1.0
     return ClusterConfig(
         cluster_id=cluster_id,
         num_nodes=job.num_nodes,
-        zones=tuple(zone.name for zone in by_price),
+        zones=zones_of(job),
         replace=job.local.replace,
         lease_s=job.lease_s,
         beat_s=min(1.0, job.lease_s / 5),  # several beats fit into a lease, so that one late beat is no loss
         patience_s=PATIENCE_S / max(1.0, speed),
         max_back_off_s=MAX_BACK_OFF_S / max(1.0, speed),
+        boot_patience_s=BOOT_PATIENCE_S if job.cloud == "local" else REMOTE_BOOT_PATIENCE_S,
+        on_demand_fallback=job.cloud == "aws" and job.on_aws.on_demand_fallback,
+    )
+
+
+def notice_s(job: JobConfig) -> float:
+    """Ahead of a preemption that is asked for."""
+    return job.local.notice_s if job.cloud == "local" else AWS_NOTICE_S
+
+
+def aws_settings(job: JobConfig) -> AwsSettings:
+    aws = job.on_aws
+    return AwsSettings(
+        regions=aws.regions,
+        zones=aws.zones,
+        types=aws.types,
+        max_price_usd_per_hour=aws.max_price_usd_per_hour,
+        on_demand_fallback=aws.on_demand_fallback,
+        image=aws.image,
+        ssh_user=aws.ssh_user,
+        ssh_from=None if aws.ssh_from == "auto" else aws.ssh_from,
+        bastion=aws.bastion,
+        subnets=aws.subnets,
+        volume_gb=aws.volume_gb,
+        profile=aws.profile,
+        fault_injection_role=aws.fault_injection_role,
     )
 
 
@@ -63,7 +106,7 @@ def run_spec(job: JobConfig, run_id: str, default_checkpoint_url: str, recipe_sh
         mode=None if job.redundancy == "auto" else job.redundancy,
         level=None if job.redundancy_level == "auto" else job.redundancy_level,
         memory_bytes=memory_bytes(job),
-        hazard=job.local.preemptions_per_hour or None,
+        hazard=(job.local.preemptions_per_hour or None) if job.cloud == "local" else None,
         checkpoints_kept=job.checkpoint.keep,
         drills=tuple(_drill(entry) for entry in job.drill if entry.action is None),
         recipe_sha256=recipe_sha256,

@@ -14,11 +14,13 @@ from bamboo_cli.coordinator.states import NodeReason, NodeState, PauseKind, RunR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneMemory:
-    """When the zone last had no capacity, and last took a node from us. Seconds since the epoch."""
+    """When the zone last had no capacity, last took a node from us, and its region's quota was last used up. Seconds
+    since the epoch."""
 
     zone: str
     short_at: float | None = None
     took_at: float | None = None
+    quota_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,8 @@ class Node:
     num_creates: int = 0
     asked: bool = False
     """A create call is out."""
+    on_demand: bool = False
+    """It may be bought on demand."""
     retry_at: float | None = None
     """When the cloud is asked again."""
     instance_id: str = ""

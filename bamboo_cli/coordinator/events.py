@@ -106,6 +106,8 @@ class CreateFault(StrEnum):
     CAPACITY = "capacity"
     QUOTA = "quota"
     CREDENTIALS = "credentials"
+    REFUSED = "refused"
+    """The request itself is wrong."""
     CLOUD = "cloud"
     """Anything else. Whether an instance came of it is unknown: the same token is sent again."""
 
@@ -236,6 +238,8 @@ class CreateInstance:
     node_id: NodeId
     zone: str
     token: str
+    on_demand: bool = False
+    """Where no spot instance is to be had, one on demand may be rented."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -235,7 +235,7 @@ def _run(connection: Connection, known: Known, run: Run) -> RunStatus:
 
 def _charges(connection: Connection, known: Known, now: float) -> tuple[ledger.Charge, ...]:
     table = schema.instances
-    launched = connection.execute(select(table).where(table.c.launched_at.is_not(None)))
+    launched = connection.execute(select(*_columns(connection, table)).where(table.c.launched_at.is_not(None)))
     rentals = [
         ledger.Rental(
             instance_id=row.instance_id,
@@ -244,6 +244,7 @@ def _charges(connection: Connection, known: Known, now: float) -> tuple[ledger.C
             instance_type=row.instance_type,
             launched_at=row.launched_at,
             ended_at=row.ended_at,
+            is_spot=row._mapping.get("is_spot", True),
         )
         for row in launched
     ]

@@ -31,6 +31,7 @@ class NodeReason(StrEnum):
     CAPACITY = "no capacity"
     QUOTA = "quota"
     CREDENTIALS = "credentials refused"
+    REFUSED = "the request is refused"
     CLOUD = "the cloud failed"
     NOTICED = "noticed"
     DRAINED = "drain requested"

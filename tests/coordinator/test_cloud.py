@@ -121,12 +121,12 @@ def test_an_instance_is_rented_and_billed_from_its_launch(scene: Scene, cluster_
     assert (charge.instance_id, charge.spot_microusd, charge.on_demand_microusd) == ("i-1", 300_000, 1_000_000)
 
 
-def test_the_cheapest_offer_of_the_zone_is_taken(scene: Scene) -> None:
-    scene.provider.market = (offer("b", 0.1), offer("a", 0.5), replace(offer("a", 0.2), instance_type="cheap"))
+def test_the_first_offer_of_the_zone_is_taken(scene: Scene) -> None:
+    scene.provider.market = (offer("b", 0.1), replace(offer("a", 0.5), instance_type="first"), offer("a", 0.2))
 
     play(scene.create)
 
-    assert [(row.zone, row.instance_type) for row in scene.instances()] == [("a", "cheap")]
+    assert [(row.zone, row.instance_type) for row in scene.instances()] == [("a", "first")]
 
 
 def test_the_intent_is_stored_before_the_cloud_is_asked(scene: Scene) -> None:

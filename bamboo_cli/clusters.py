@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 IDENTITY_FILE = "cluster.json"
 POLL_S = 0.1
 ANSWER_DEADLINE_S = 120.0
+HOPE_S = 10.0
+"""Before an answer is given up: what the story says may be about to change."""
 
 
 class RefusedError(BambooError):
@@ -29,6 +32,9 @@ class Identity:
 
     cluster_id: str
     cloud: str
+    regions: tuple[str, ...] = ()
+    """In which anything may have been rented, whatever came of it."""
+    profile: str | None = None
 
 
 # --- which one --------------------------------------------------------------------------------------------------
@@ -80,13 +86,21 @@ def read_state(path: Path) -> "ClusterState":
 def read_identity(cluster_dir: Path) -> Identity:
     """Raises StateError when neither file can be read."""
     try:
-        return Identity(**json.loads((cluster_dir / IDENTITY_FILE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        stored = json.loads((cluster_dir / IDENTITY_FILE).read_text(encoding="utf-8"))
+        return Identity(**stored | {"regions": tuple(stored.get("regions", ()))})
+    except (OSError, ValueError, TypeError, AttributeError):
+        from bamboo_cli.config import JobConfig
         from bamboo_cli.coordinator.reader import read_status
         from bamboo_cli.coordinator.store import state_path
 
         status = read_status(state_path(cluster_dir), now=time.time())
-        return Identity(cluster_id=status.cluster_id, cloud=status.cloud)
+        return _identity(status.cluster_id, JobConfig.model_validate(status.job))
+
+
+def _identity(cluster_id: str, job: "JobConfig") -> Identity:
+    if job.cloud != "aws":
+        return Identity(cluster_id=cluster_id, cloud=job.cloud)
+    return Identity(cluster_id=cluster_id, cloud=job.cloud, regions=job.on_aws.regions, profile=job.on_aws.profile)
 
 
 def is_up(cluster_dir: Path) -> bool:
@@ -121,7 +135,7 @@ def open_or_create(job: "JobConfig", job_text: str, cluster: str | None) -> Path
         job=job.model_dump(mode="json", exclude_unset=True),
         wanted_nodes=job.num_nodes,
     )
-    identity = Identity(cluster_id=cluster_id, cloud=job.cloud)
+    identity = _identity(cluster_id, job)
     (cluster_dir / IDENTITY_FILE).write_text(json.dumps(asdict(identity)), encoding="utf-8")
     return cluster_dir
 
@@ -163,11 +177,18 @@ def ensure_coordinator(cluster_dir: Path) -> bool:
 
 
 def ask(
-    path: Path, kind: "RequestKind", payload: dict[str, Any], *, what: str, deadline_s: float = ANSWER_DEADLINE_S
+    path: Path,
+    kind: "RequestKind",
+    payload: dict[str, Any],
+    *,
+    what: str,
+    deadline_s: float = ANSWER_DEADLINE_S,
+    hopeless: Callable[[], str | None] = lambda: None,
 ) -> str:
     """Make a request of the coordinator and wait for its answer; returns the outcome. One that died is started again.
 
-    Raises RefusedError with the coordinator's reason, StateError when no coordinator answers.
+    ``hopeless``: why there is nothing to wait for. Raises RefusedError with that, or with the coordinator's reason;
+    StateError when no coordinator answers.
     """
     from bamboo_cli.coordinator.lock import is_locked
     from bamboo_cli.coordinator.store import RequestState, make_request, request_outcome
@@ -175,7 +196,8 @@ def ask(
     if ensure_coordinator(path.parent):
         output.note("the coordinator was not running; it was started again")
     request_id = make_request(path, kind, payload)
-    deadline = time.monotonic() + deadline_s
+    asked_at = time.monotonic()
+    deadline = asked_at + deadline_s
     with output.waiting(what) as saw:
         while time.monotonic() < deadline:
             alive = is_locked(path.parent)  # before the answer is looked for: it may end right after giving it
@@ -189,6 +211,8 @@ def ask(
                     "the coordinator ended before it answered",
                     next_step=f"See {path.parent / 'coordinator.log'}; the next command starts it again.",
                 )
+            if time.monotonic() - asked_at > HOPE_S and (why := hopeless()) is not None:
+                raise RefusedError(why)
             saw("")
             time.sleep(POLL_S)
     raise StateError(

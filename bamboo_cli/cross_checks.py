@@ -101,6 +101,9 @@ def _check_aws(job: JobConfig) -> list[Mistake]:
     if aws.image.startswith("ami-") and len(aws.regions) > 1:
         text = f"{aws.image} is in one region only; take `auto`, a name with *, or a single region"
         found.append((("aws", "image"), text))
+    if job.checkpoint.url is None:
+        text = "is needed on AWS, whose nodes share no folder: a store that all of them reach, such as s3://bucket/runs"
+        found.append((("checkpoint", "url"), text))
     if aws.bastion is not None and aws.ssh_from == "auto":
         found.append((("aws", "ssh_from"), "is needed with a bastion: the block of addresses that it connects from"))
     return found

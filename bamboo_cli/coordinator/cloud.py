@@ -93,12 +93,15 @@ class Cloud:
             self._changed.clear()
             try:
                 await self._look()
+                if troubled:
+                    self._tell(Tell(kind=StoryKind.CLOUD, text="the cloud does as it is asked again"))
                 wait_s, troubled = self._provider.poll_s, False
             except BambooError as error:
                 wait_s = min(MAX_POLL_S, wait_s * 2)
                 if not troubled:
-                    text = f"cannot see the cloud: {error.message}; goes on trying"
-                    self._tell(Tell(kind=StoryKind.CAPACITY, text=text))
+                    refused = (("refused", 1.0),) if isinstance(error, CredentialsError) else ()
+                    text = f"the cloud does not do as it is asked: {error.message}; goes on trying"
+                    self._tell(Tell(kind=StoryKind.CLOUD, text=text, numbers=refused))
                 troubled = True
             # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with what it waits for.
             with suppress(TimeoutError):

@@ -337,6 +337,7 @@ class StoryKind(StrEnum):
     DRILL = "drill"
     HANDOVER = "handover"
     CAPACITY = "capacity"
+    CLOUD = "cloud"
     REFUSAL = "refusal"
     REQUEST = "request"
 

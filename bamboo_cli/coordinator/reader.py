@@ -107,6 +107,15 @@ def read_events(
         return _events(connection, query)
 
 
+def read_refusal(path: Path) -> str | None:
+    """Why the cloud refuses us, as the newest line about it says; None: it does not."""
+    table = schema.events
+    newest = select(table).where(table.c.kind == StoryKind.CLOUD).order_by(table.c.event_id.desc()).limit(1)
+    with _connection(path) as connection:
+        found = _events(connection, newest)
+    return found[0].text if found and "refused" in found[0].numbers else None
+
+
 def read_steps(path: Path, run_id: str, after_step: int = -1) -> tuple[StepRow, ...]:
     """In order of steps; a step that was run again is there once, as it was committed last."""
     with _connection(path) as connection:

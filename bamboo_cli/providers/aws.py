@@ -28,6 +28,8 @@ SPOT_PRICES_S = 60.0
 """How long what was asked is taken for true, in seconds."""
 PLACES_S = 600.0
 LONG_S = 24 * 3600.0
+FIRST_REGION = "us-east-1"
+"""Knows of all others."""
 
 _T = TypeVar("_T")
 
@@ -50,6 +52,12 @@ class AwsSettings:
     volume_gb: int = 100
     profile: str | None = None
     fault_injection_role: str | None = None
+
+
+def all_regions(profile: str | None) -> tuple[str, ...]:
+    """That the account may use. Raises CloudError."""
+    answer = Calls(profile).ask(operations.REGIONS, FIRST_REGION)
+    return tuple(sorted(region["RegionName"] for region in answer["Regions"]))
 
 
 class AwsProvider:
@@ -113,6 +121,21 @@ class AwsProvider:
             PLACES_S,
             lambda: network.find_places(self._calls, region, settings.subnets, settings.zones),
         )
+
+    def scores(self, num_nodes: int) -> dict[str, int]:
+        """By zone, of 10: how likely so many are to be had there now. Empty where EC2 does not tell, or may not."""
+        found: dict[str, int] = {}
+        for region in self._settings.regions:
+            by_id = {place.zone_id: place.zone for place in self.places(region)}
+            question = requests.placement_scores(self._settings.types, num_nodes, region)
+            try:
+                told = self._calls.items(operations.PLACEMENT_SCORES, region, **question)
+            except CloudError:
+                continue
+            found |= {
+                by_id[one["AvailabilityZoneId"]]: one["Score"] for one in told if one["AvailabilityZoneId"] in by_id
+            }
+        return found
 
     def on_demand(self, region: str, instance_type: str) -> market.OnDemandPrice | None:
         return self._remembered(
@@ -318,7 +341,9 @@ class AwsProvider:
         self._forget_known()
 
     def retire(self) -> bool:
-        """Nothing of it runs here."""
+        """Nothing of it runs here; keys and requests of what is gone are of no use."""
+        keys.forget_keys(self._folder)
+        launches.forget_all(self._folder)
         return True
 
     # --- a preemption on purpose --------------------------------------------------------------------------------

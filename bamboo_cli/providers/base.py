@@ -131,7 +131,7 @@ class Provider(Protocol):
         ...
 
     def retire(self) -> bool:
-        """End what the provider itself keeps running on this machine, unless something rented needs it.
+        """End what the provider itself keeps running or stored on this machine, unless something rented needs it.
 
         True: nothing of it runs. Not an error where it runs nothing.
         """

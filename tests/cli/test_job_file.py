@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from bamboo_trainer.plan import Mode
 
-from bamboo_cli import jobs, reference
+from bamboo_cli import jobs
 from bamboo_cli.config import PATTERN_WORDS, JobConfig
 from bamboo_cli.errors import JobFileError, UsageError
 from bamboo_cli.job_file import load_job

@@ -12,11 +12,7 @@ import threading
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
-
-os.environ["MOTO_AMIS_PATH"] = str(Path(__file__).with_name("images.json"))
-# moto reads its images when it is imported
 
 import boto3
 import moto.ec2.urls

@@ -12,7 +12,7 @@ from bamboo_cli.coordinator.settings import (
     Drill,
     RunSpec,
 )
-from bamboo_cli.providers.aws import AwsSettings
+from bamboo_cli.providers.aws_cloud.known import AwsSettings
 from bamboo_cli.providers.local import LocalConfig, LocalTrace, LocalZone
 
 AUTO = 0

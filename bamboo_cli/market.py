@@ -53,7 +53,7 @@ def market_of(job: JobConfig) -> tuple[MarketZone, ...]:
             f"none of {', '.join(job.on_aws.types)} is on offer as a spot instance in {', '.join(job.on_aws.regions)}",
             next_step="Give other `aws.types`, `aws.regions` or `aws.zones`; `bamboo prices` shows what there is.",
         )
-    return ranked(market, provider.scores(job.num_nodes), job.on_aws.regions)
+    return ranked(market, provider.known.scores(job.num_nodes), job.on_aws.regions)
 
 
 def assumed_market(job: JobConfig) -> tuple[MarketZone, ...]:

@@ -5,7 +5,8 @@ from pathlib import Path
 from bamboo_cli import jobs, paths
 from bamboo_cli.config import JobConfig
 from bamboo_cli.errors import StateError
-from bamboo_cli.providers.aws import AwsProvider, AwsSettings
+from bamboo_cli.providers.aws import AwsProvider
+from bamboo_cli.providers.aws_cloud.known import AwsSettings
 from bamboo_cli.providers.base import Provider
 from bamboo_cli.providers.local import LocalConfig, LocalProvider
 

@@ -18,8 +18,9 @@ from bamboo_cli.errors import (
     QuotaError,
     RequestRefusedError,
 )
-from bamboo_cli.providers.aws import AwsProvider, AwsSettings
+from bamboo_cli.providers.aws import AwsProvider
 from bamboo_cli.providers.aws_cloud import launches
+from bamboo_cli.providers.aws_cloud.known import AwsSettings
 from bamboo_cli.providers.base import EndReason, Instance, InstanceState, Offer, Provider
 from tests.aws.account import DLAMI, Credentials
 from tests.aws.double import AwsDouble
@@ -343,11 +344,11 @@ def test_an_image_that_is_not_there_is_refused_with_what_was_looked_for(folder: 
 
 def test_without_the_parameter_store_the_newest_image_by_name_is_taken(aws: AwsDouble, provider: AwsProvider) -> None:
     aws.account.allowed = ("ec2:*",)
-    assert provider.image("us-east-1", "g5.xlarge").image_id == DLAMI
+    assert provider.known.image("us-east-1", "g5.xlarge").image_id == DLAMI
 
 
 def test_a_type_without_a_gpu_gets_plain_ubuntu(provider: AwsProvider) -> None:
-    assert provider.image("us-east-1", "c7i.large").name.startswith("ubuntu/images/")
+    assert provider.known.image("us-east-1", "c7i.large").name.startswith("ubuntu/images/")
 
 
 def test_a_root_volume_is_never_smaller_than_its_image(aws: AwsDouble, folder: Path) -> None:
@@ -401,6 +402,18 @@ def test_an_unknown_instance_does_not_save_the_others(aws: AwsDouble, provider: 
     provider.terminate((made[0].instance_id, "i-0123456789abcdef0", made[1].instance_id))
 
     assert not aws.alive()
+
+
+def test_a_preemption_on_purpose_is_announced_and_leaves_no_experiment(
+    aws: AwsDouble, folder: Path, offer: Offer
+) -> None:
+    provider = AwsProvider(folder, replace(SETTINGS, fault_injection_role="arn:aws:iam::123456789012:role/fis"))
+    made = provider.create(offer, node_config(), "t1")
+
+    provider.preempt(made.instance_id, notice_s=120.0)
+
+    assert found(provider, made).state is InstanceState.ENDING
+    assert len(aws.called("DeleteExperimentTemplate")) == 1
 
 
 def test_a_preemption_on_purpose_without_a_role_says_what_is_missing(

@@ -25,7 +25,6 @@ class Launch:
     cluster_id: str
     node_id: str
     token: str
-    region: str
     zone: str
     instance_type: str
     is_spot: bool
@@ -34,7 +33,8 @@ class Launch:
     root_device: str
     volume_gb: int
     subnet_id: str
-    group_id: str
+    group_id: str | None
+    """None: the VPC's default one, to try the request out before there is another."""
     is_public: bool
     """With a public address."""
     host_key: KeyPair
@@ -84,7 +84,7 @@ def run_instances(wanted: Launch) -> Request:
             {
                 "DeviceIndex": 0,
                 "SubnetId": wanted.subnet_id,
-                "Groups": [wanted.group_id],
+                **({"Groups": [wanted.group_id]} if wanted.group_id else {}),
                 "AssociatePublicIpAddress": wanted.is_public,
                 "DeleteOnTermination": True,
             }

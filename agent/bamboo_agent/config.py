@@ -37,6 +37,9 @@ class AgentConfig:
     """Empty: the environment's ``AWS_EC2_METADATA_SERVICE_ENDPOINT``, or EC2's address."""
     notice_poll_s: float = 5.0
     """AWS recommends 5 s; its notice comes up to 120 s ahead."""
+    orphan_after_s: float = 0.0
+    """Without a link to the coordinator for so long, the agent ends its machine; 0: never."""
+    shutdown_command: tuple[str, ...] = ("shutdown", "-h", "now")
 
     @property
     def endpoint(self) -> str:

@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,6 +34,7 @@ TIMED_OUT = (124, KILLED)
 """What ``timeout`` exits with when it has ended a command."""
 READ_BYTES = 1 << 15
 
+log = logging.getLogger(__name__)
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what it logs as errors is daily bread here
 
 
@@ -129,12 +131,14 @@ class _Stdin:
 
 
 def _feed(channel: paramiko.Channel, feed: Callable[[Stdin], None]) -> None:
-    """A command that ends before it has read all is judged by its exit code."""
+    """A command that ends before it has read all is judged by its exit code, and so is one that was fed too little."""
     try:
         feed(_Stdin(channel))
-        channel.shutdown_write()
-    except (OSError, EOFError, paramiko.SSHException):
-        return
+    except (OSError, EOFError, paramiko.SSHException) as error:
+        log.info("a command was not fed to the end: %s", error)
+    finally:
+        with suppress(OSError, EOFError, paramiko.SSHException):
+            channel.shutdown_write()
 
 
 # --- opening ----------------------------------------------------------------------------------------------------

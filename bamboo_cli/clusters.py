@@ -239,11 +239,17 @@ def await_nodes(path: Path) -> "ClusterStatus":
             ready = num_ready(status)
             if ready >= status.wanted_nodes:
                 return status
+            if status.gave_up:
+                raise StateError(
+                    f"no further node is rented: {status.gave_up}",
+                    next_step=f"What each step wrote is in {path.parent / 'nodes'}. End it with `bamboo down`, mend "
+                    "what is wrong, and begin again.",
+                )
             if not status.coordinator.alive:
                 raise StateError(
                     "the coordinator ended while the nodes were coming up",
                     next_step=f"See {path.parent / 'coordinator.log'}; `bamboo up` starts it again.",
                 )
-            reasons = {node.reason for node in status.nodes if node.state == "intended" and node.reason}
+            reasons = {node.reason for node in status.nodes if node.state in ("intended", "booting") and node.reason}
             saw(f"{ready} of {status.wanted_nodes} ready" + (f" ({', '.join(sorted(reasons))})" if reasons else ""))
             time.sleep(POLL_S * 2)

@@ -51,6 +51,13 @@ class Cluster:
     closed: bool = False
     last_request_id: int = 0
     requests: tuple[OpenRequest, ...] = ()
+    failed_step: str = ""
+    """In which machines could not be made nodes, lately and in a row."""
+    num_failed: int = 0
+    rent_after: float = 0.0
+    """No new node before then."""
+    gave_up: str = ""
+    """Why no further node is rented, though some are wanted."""
     num_taken: int = 0
     """Nodes that the cloud has taken."""
     node_seconds: float = 0.0
@@ -85,6 +92,10 @@ class Node:
     """It may be bought on demand."""
     retry_at: float | None = None
     """When the cloud is asked again."""
+    detail: str = ""
+    """What is being done to it while it boots; why that failed."""
+    moved_at: float = 0.0
+    """When that was begun."""
     instance_id: str = ""
     address: str = ""
     joined_at: float | None = None

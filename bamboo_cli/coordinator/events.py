@@ -120,6 +120,28 @@ class CreateFailed:
     detail: str
 
 
+# --- events: machines that are made nodes ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBegun:
+    """The machine is being prepared; ``doing`` is for people. Again when its preparation is begun again."""
+
+    node_id: NodeId
+    instance_id: str
+    doing: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparationFailed:
+    """The machine cannot be made a node, or not be reached any more; told again while that lasts."""
+
+    node_id: NodeId
+    instance_id: str
+    step: str
+    detail: str
+
+
 # --- events: checkpoints ---------------------------------------------------------------------------------------
 
 
@@ -204,6 +226,8 @@ Event = (
     | InstanceEnded
     | CreateSucceeded
     | CreateFailed
+    | StepBegun
+    | PreparationFailed
     | CompleteCheckpoints
     | ListingFailed
     | CheckpointMarked

@@ -47,6 +47,11 @@ def keep(board: Board) -> None:
     for node in reversed(wanted[board.config.num_nodes :]):
         if node.state is NodeState.INTENDED and not node.asked:
             end(board, node, NodeReason.NOT_WANTED)
+    if board.cluster.gave_up:
+        for node in wanted:
+            if node.state is NodeState.INTENDED and not node.asked:
+                end(board, node, NodeReason.NOT_WANTED)
+        return
     for _ in range(board.config.num_nodes - len(wanted)):
         if board.config.replace or board.cluster.num_named < board.config.num_nodes:
             _intend(board)
@@ -187,9 +192,8 @@ def uncount_taken(board: Board, node: Node) -> Node:
 def _intend(board: Board) -> None:
     number = board.cluster.num_named + 1
     board.cluster = replace(board.cluster, num_named=number)
-    board.put(
-        Node(node_id=NodeId(f"n{number}"), state=NodeState.INTENDED, since=board.now, zone="", token="", retry_at=0.0)
-    )
+    node_id, retry_at = NodeId(f"n{number}"), board.cluster.rent_after
+    board.put(Node(node_id=node_id, state=NodeState.INTENDED, since=board.now, zone="", token="", retry_at=retry_at))
 
 
 def _ask(board: Board, node: Node) -> None:
@@ -214,7 +218,8 @@ def release(board: Board, node: Node, reason: NodeReason) -> None:
     board.send(node.node_id, Leave(reason=reason))
     node = board.move_node(board.put_worker(node, None), NodeState.RELEASED, reason)
     board.out.append(TerminateInstance(node_id=node.node_id))
-    board.tell(StoryKind.NODE, f"{node.node_id} is given back: {reason}", node_id=node.node_id)
+    why = f"{reason}: {node.detail}" if reason is NodeReason.NOT_PREPARED else reason
+    board.tell(StoryKind.NODE, f"{node.node_id} is given back: {why}", node_id=node.node_id)
 
 
 def end(board: Board, node: Node, reason: NodeReason) -> None:
@@ -230,7 +235,7 @@ def end(board: Board, node: Node, reason: NodeReason) -> None:
 def _give_back(board: Board) -> None:
     for node in board.in_order():
         age_s = board.now - node.since
-        if node.state is NodeState.BOOTING and age_s > board.config.boot_patience_s:
+        if node.state is NodeState.BOOTING and min(age_s, board.now - node.moved_at) > board.config.boot_patience_s:
             release(board, node, NodeReason.NEVER_JOINED)
         elif node.state is NodeState.LOST and age_s > board.config.lost_patience_s:
             release(board, node, NodeReason.NEVER_CAME_BACK)

@@ -68,5 +68,5 @@ def _node(node: Node, plan: Plan | None, instance_type: str, last_beat_at: float
         shadows=tuple((stage.pipeline_index, stage.stage_index) for stage in shadowed),
         notice_deadline=node.deadline,
         last_beat_at=last_beat_at,
-        reason=node.reason,
+        reason=": ".join(part for part in (node.reason, node.detail) if part),
     )

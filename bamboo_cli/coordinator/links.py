@@ -13,7 +13,7 @@ from bamboo_agent.messages import (
 from bamboo_trainer.control import Adopt, Halt, Prepare, Quiesce, WriteModel
 from bamboo_trainer.plan import NodeId, WorkerId
 
-from bamboo_cli.coordinator import fleet, handover, losses, saving
+from bamboo_cli.coordinator import fleet, handover, losses, preparation, saving
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Node, Worker
 from bamboo_cli.coordinator.events import AgentSaid, RefuseAgent, StoryKind
@@ -67,6 +67,7 @@ def _enter(board: Board, node: Node, join: Join, new_life: bool) -> Node:
         node = replace(node, boot_id=join.boot_id, acknowledged=0)
     if node.joined_at is None:
         node = replace(node, joined_at=board.now)
+    node = replace(node, detail="")
     node = board.put(
         replace(node, instance_id=join.instance_id, zone=join.zone, address=join.address, asked=False, retry_at=None)
     )
@@ -75,6 +76,7 @@ def _enter(board: Board, node: Node, join: Join, new_life: bool) -> Node:
         return board.move_node(fleet.uncount_taken(board, node), NodeState.JOINED, NodeReason.RETURNED)
     if node.state in (NodeState.INTENDED, NodeState.BOOTING):
         board.tell(StoryKind.NODE, f"{node.node_id} joined from {join.zone}", node_id=node.node_id)
+        preparation.succeeded(board)
         return board.move_node(node, NodeState.JOINED)
     return node
 

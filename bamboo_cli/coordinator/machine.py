@@ -38,6 +38,7 @@ from bamboo_cli.coordinator import (
     links,
     losses,
     plans,
+    preparation,
     progress,
     reports,
     requests,
@@ -61,8 +62,10 @@ from bamboo_cli.coordinator.events import (
     Instruction,
     ListingFailed,
     MarkFailed,
+    PreparationFailed,
     RequestMade,
     Started,
+    StepBegun,
     StoryKind,
     StrangerRefused,
     Tick,
@@ -120,6 +123,10 @@ class Machine:
                 fleet.create_failed(board, event)
             case InstanceEnded():
                 fleet.instance_ended(board, event)
+            case StepBegun():
+                preparation.begun(board, event)
+            case PreparationFailed():
+                preparation.failed(board, event)
             case CompleteCheckpoints():
                 if checkpoints.listed(board, event.run_id, event.steps):
                     endings.fail(board, RunReason.CHECKPOINT_UNREADABLE, event.not_copied)

@@ -63,6 +63,7 @@ def read_status(path: Path, *, now: float) -> ClusterStatus:
             run=_run(connection, known, run) if run is not None else None,
             spot_microusd=sum(charge.spot_microusd for charge in bill),
             on_demand_microusd=sum(charge.on_demand_microusd for charge in bill),
+            gave_up=known.cluster.gave_up,
         )
 
 

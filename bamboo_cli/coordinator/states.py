@@ -40,6 +40,7 @@ class NodeReason(StrEnum):
     INSTANCE_GONE = "the cloud says that it is gone"
     PREEMPTED = "preempted"
     FAILED = "it ended by itself"
+    NOT_PREPARED = "it could not be made a node"
     NEVER_JOINED = "its agent never joined"
     NEVER_CAME_BACK = "it never came back"
     RETURNED = "came back"

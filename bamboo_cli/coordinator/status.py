@@ -98,6 +98,8 @@ class ClusterStatus:
     spot_microusd: int
     on_demand_microusd: int
     """What the same machine time would have cost on demand."""
+    gave_up: str = ""
+    """Why no further node is rented, though some are wanted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,7 +73,7 @@ def prepare(
     say: Callable[[Step], None],
     log: StepLog,
 ) -> None:
-    """``node``: where the agent finds the coordinator, as seen from the machine. ``say`` hears of each step that begins.
+    """``node``: where the agent finds the coordinator, as seen from the machine. ``say`` hears of each step.
 
     Raises StepError; ConnectionLostError, after which it can be begun again on another connection.
     """

@@ -104,16 +104,25 @@ class Machine:
         return []
 
     def sessions(self) -> list[psutil.Process]:
-        return [p for p in self.processes()[1:] if p.name().startswith("sshd")]
+        found = []
+        for process in self.processes()[1:]:
+            with suppress(psutil.NoSuchProcess):
+                if process.name().startswith("sshd"):
+                    found.append(process)
+        return found
 
-    def marked(self) -> list[psutil.Process]:
-        """All processes that were started in its home, sessions of their own included."""
+    def marked(self, word: str = "") -> list[psutil.Process]:
+        """All processes that were started in its home, sessions of their own included; those with that word only."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                if process.environ().get("HOME") == str(self.home):
+                words = (process.name(), *process.cmdline(), "")
+                if word in words and process.environ().get("HOME") == str(self.home):
                     found.append(process)
         return found
+
+    def agents(self) -> list[psutil.Process]:
+        return self.marked("bamboo_agent")
 
     def end(self) -> None:
         """As a cloud ends a machine."""

@@ -12,7 +12,6 @@ from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
-import psutil
 import pytest
 from bamboo_trainer.plan import NodeId
 
@@ -94,10 +93,6 @@ def become_node(
     return [step.name for step in said]
 
 
-def agents(vm: Machine) -> list[psutil.Process]:
-    return [p for p in vm.marked() if "bamboo_agent" in p.cmdline()]
-
-
 def test_a_fresh_machine_becomes_a_node_whose_agent_joins_and_is_found_again(
     vm: Machine, coordinator: CoordinatorDouble, luggage: Luggage, bastions: Bastions, tmp_path: Path
 ) -> None:
@@ -110,7 +105,7 @@ def test_a_fresh_machine_becomes_a_node_whose_agent_joins_and_is_found_again(
         "bamboo",
     ]
     wait_until(lambda: len(coordinator.joins) == 1, "the agent to join")
-    join, (agent,) = coordinator.joins[0], agents(vm)
+    join, (agent,) = coordinator.joins[0], vm.agents()
     assert (join.node_id, join.instance_id, join.zone) == (NodeId("n1"), "i-1", "z")
     config = node_folder(vm) / "config.json"
     assert config.stat().st_mode & 0o777 == 0o600
@@ -122,11 +117,11 @@ def test_a_fresh_machine_becomes_a_node_whose_agent_joins_and_is_found_again(
     second = connect(vm.reach, vm.known.private, bastions=bastions)
     assert become_node(second, coordinator, luggage, tmp_path / "n1.log") == []
     wait_until(lambda: len(coordinator.joins) == 2, "the agent to come back")
-    assert coordinator.joins[1].boot_id == join.boot_id and agents(vm) == [agent]
+    assert coordinator.joins[1].boot_id == join.boot_id and vm.agents() == [agent]
 
     # The agent is gone (the machine was started anew, say): it is started, and nothing is installed again.
     agent.kill()
-    wait_until(lambda: not agents(vm), "the end of the agent")
+    wait_until(lambda: not vm.agents(), "the end of the agent")
     assert become_node(second, coordinator, luggage, tmp_path / "n1.log") == ["boot"]
     wait_until(lambda: len(coordinator.joins) == 3, "a new agent to join")
     assert coordinator.joins[2].boot_id != join.boot_id
@@ -188,7 +183,7 @@ def test_a_step_that_hangs_is_ended_on_the_machine_and_named(link: Connection, v
         perform(link, hung, PLACE, StepLog(tmp_path / "log"))
 
     assert caught.value.step == "torch"
-    wait_until(lambda: "sleep" not in {p.name() for p in vm.marked()}, "the end of what hung")
+    wait_until(lambda: not vm.marked("sleep"), "the end of what hung")
 
 
 def test_a_step_that_failed_leaves_no_mark_and_is_done_again(link: Connection, vm: Machine, tmp_path: Path) -> None:
@@ -283,7 +278,7 @@ def test_with_a_wheelhouse_nothing_is_looked_for_anywhere_else(
     facts = module.look(link, PLACE, config, StepLog(tmp_path / "log"))
     for step in steps.installing(facts, PLACE, luggage, config):
         perform(link, step, PLACE, StepLog(tmp_path / "log"))
-    assert (node_folder(vm) / "venv" / "lib").glob("*/site-packages/lonely.py")
+    assert list((node_folder(vm) / "venv" / "lib").glob("*/site-packages/lonely.py"))
 
     config = replace(config, torch="loneliest")
     facts = module.look(link, PLACE, config, StepLog(tmp_path / "log"))

@@ -46,7 +46,11 @@ def market_of(job: JobConfig) -> tuple[MarketZone, ...]:
     """Best first. Asks the cloud, unless it is the local one. Raises CloudError."""
     if job.cloud == "local":
         return local_market(job)
-    provider = AwsProvider(paths.cluster_dir(job.name), jobs.aws_settings(job))
+    return market_on(AwsProvider(paths.cluster_dir(job.name), jobs.aws_settings(job)), job)
+
+
+def market_on(provider: AwsProvider, job: JobConfig) -> tuple[MarketZone, ...]:
+    """Raises CapacityError where nothing is on offer; CloudError."""
     market = zones_on_offer(provider.offers())
     if not market:
         raise CapacityError(

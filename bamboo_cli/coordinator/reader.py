@@ -5,6 +5,7 @@ Every function takes the path of the file and raises StateError as ``store.open_
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from bamboo_cli.coordinator.states import ENDED
 from bamboo_cli.coordinator.status import (
     ClusterStatus,
     CoordinatorStatus,
+    Rented,
     RunLedger,
     RunStatus,
     StepRow,
@@ -106,6 +108,15 @@ def read_events(
         query = query.where(table.c.run_id == run)
     with _connection(path) as connection:
         return _events(connection, query)
+
+
+def read_rented(path: Path) -> tuple[Rented, ...]:
+    """All instances that the cluster ever had. Raises StateError."""
+    table = schema.instances
+    names = [field.name for field in fields(Rented)]
+    with _connection(path) as connection:
+        found = connection.execute(select(*(table.c[name] for name in names)).where(table.c.launched_at.is_not(None)))
+        return tuple(Rented(**row._mapping) for row in found)
 
 
 def read_refusal(path: Path) -> str | None:

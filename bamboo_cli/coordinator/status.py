@@ -145,3 +145,14 @@ class RunLedger:
     plans: tuple[Plan, ...]
     """Oldest first."""
     restores: tuple[StoryEvent, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rented:
+    """One instance that was had."""
+
+    zone: str
+    instance_type: str
+    launched_at: float
+    ended_at: float | None
+    end_reason: str

@@ -43,9 +43,9 @@ class AwsProvider:
     def __init__(self, folder: Path, settings: AwsSettings) -> None:
         """``folder``: the cluster's own, where keys and requests are stored before they are used."""
         self._folder = folder
-        self._settings = settings
-        self._calls = Calls(settings.profile)
-        self.known = Known(self._calls, settings)
+        self.settings = settings
+        self.calls = Calls(settings.profile)
+        self.known = Known(self.calls, settings)
         self._launching = threading.Semaphore(LAUNCHES_AT_A_TIME)
         self._ended_at: dict[str, float] = {}
         self._regions_of: dict[str, str] = {}
@@ -72,7 +72,7 @@ class AwsProvider:
         """What is refused for sure is forgotten; of everything else it is unknown whether it took effect."""
         try:
             with self._launching:
-                answer = self._calls.ask(operations.RUN, stored.region, **stored.request)
+                answer = self.calls.ask(operations.RUN, stored.region, **stored.request)
         except (CapacityError, QuotaError, CredentialsError, RequestRefusedError) as error:
             launches.forget(self._folder, token)
             if isinstance(error, RequestRefusedError):
@@ -85,7 +85,7 @@ class AwsProvider:
 
     def _made(self, region: str, token: str) -> Instance | None:
         """By the tag of an earlier call whose answer was lost."""
-        found = self._calls.items(operations.INSTANCES, region, Filters=requests.of_token(token))
+        found = self.calls.items(operations.INSTANCES, region, Filters=requests.of_token(token))
         listed = listing.instances_of(found, {}, self._reach, public=self._is_public)
         return self._with_end(listed[0]) if listed else None
 
@@ -111,10 +111,10 @@ class AwsProvider:
                 zone=place.zone,
                 instance_type=offer.instance_type,
                 is_spot=offer.is_spot,
-                max_price_usd_per_hour=self._settings.max_price_usd_per_hour,
+                max_price_usd_per_hour=self.settings.max_price_usd_per_hour,
                 image_id=image.image_id,
                 root_device=image.root_device,
-                volume_gb=max(self._settings.volume_gb, image.root_gb),
+                volume_gb=max(self.settings.volume_gb, image.root_gb),
                 subnet_id=place.subnet_id,
                 group_id=group_id,
                 is_public=self._is_public,
@@ -126,14 +126,14 @@ class AwsProvider:
         """The id of the group; looked at again now and then, since this machine's address may change."""
 
         def ensure() -> str:
-            network.ensure_key(self._calls, place.region, cluster_id, keys.client_key(self._folder))
-            return network.ensure_group(self._calls, place.region, cluster_id, place.vpc_id, self.ssh_from())
+            network.ensure_key(self.calls, place.region, cluster_id, keys.client_key(self._folder))
+            return network.ensure_group(self.calls, place.region, cluster_id, place.vpc_id, self.ssh_from())
 
         return self.known.remembered(("group", place.region, cluster_id), PLACES_S, ensure)
 
     def ssh_from(self) -> tuple[str, ...]:
         """Raises CloudError where this machine's address cannot be found out."""
-        return (network.own_block(),) if self._settings.ssh_from is None else self._settings.ssh_from
+        return (network.own_block(),) if self.settings.ssh_from is None else self.settings.ssh_from
 
     def _explained(self, error: CloudError, offer: Offer, region: str) -> CloudError:
         """With the zone and type that was asked for; of a quota, which one, and how much of it there is."""
@@ -153,15 +153,15 @@ class AwsProvider:
     def instances(self, cluster_id: str) -> tuple[Instance, ...]:
         """In every region of the job: what was asked there may be listed late."""
         return tuple(
-            instance for region in self._settings.regions for instance in self._instances_in(region, cluster_id)
+            instance for region in self.settings.regions for instance in self._instances_in(region, cluster_id)
         )
 
     def _instances_in(self, region: str, cluster_id: str) -> list[Instance]:
         filters = requests.of_cluster(cluster_id)
-        found = self._calls.items(operations.INSTANCES, region, Filters=filters)
+        found = self.calls.items(operations.INSTANCES, region, Filters=filters)
         statuses: dict[str, listing.SpotStatus] = {}
         if any(one.get("InstanceLifecycle") == "spot" for group in found for one in group.get("Instances", ())):
-            statuses = listing.spot_statuses(self._calls.items(operations.SPOT_REQUESTS, region, Filters=filters))
+            statuses = listing.spot_statuses(self.calls.items(operations.SPOT_REQUESTS, region, Filters=filters))
         listed = listing.instances_of(found, statuses, self._reach, public=self._is_public)
         self._regions_of |= {instance.instance_id: region for instance in listed}
         return [self._with_end(instance) for instance in listed]
@@ -177,12 +177,12 @@ class AwsProvider:
         key = keys.known_host_key(self._folder, token)
         if key is None:
             return None
-        settings = self._settings
+        settings = self.settings
         return Reach(address=address, user=settings.ssh_user, host_key=key.public, bastion=settings.bastion)
 
     @property
     def _is_public(self) -> bool:
-        return self._settings.bastion is None
+        return self.settings.bastion is None
 
     # --- giving back --------------------------------------------------------------------------------------------
 
@@ -194,26 +194,26 @@ class AwsProvider:
                 by_region.setdefault(region, []).append(instance_id)
         for region, ids in by_region.items():
             try:
-                self._calls.ask(operations.TERMINATE, region, InstanceIds=ids)
+                self.calls.ask(operations.TERMINATE, region, InstanceIds=ids)
             except InstanceGoneError:
                 for instance_id in ids:
                     self._terminate_if_there(region, instance_id)
 
     def _where(self, instance_id: str) -> tuple[str, ...]:
         known = self._regions_of.get(instance_id)
-        return self._settings.regions if known is None else (known,)
+        return self.settings.regions if known is None else (known,)
 
     def _terminate_if_there(self, region: str, instance_id: str) -> None:
         try:
-            self._calls.ask(operations.TERMINATE, region, InstanceIds=[instance_id])
+            self.calls.ask(operations.TERMINATE, region, InstanceIds=[instance_id])
         except InstanceGoneError:
             pass
 
     def left_behind(self, cluster_id: str) -> tuple[str, ...]:
-        return sweep.left_behind(self._calls, self._settings.regions, cluster_id)
+        return sweep.left_behind(self.calls, self.settings.regions, cluster_id)
 
     def clean(self, cluster_id: str) -> None:
-        sweep.clean(self._calls, self._settings.regions, cluster_id)
+        sweep.clean(self.calls, self.settings.regions, cluster_id)
         self.known.forget()
 
     def retire(self) -> bool:
@@ -239,10 +239,10 @@ class AwsProvider:
         if notice_s is None:
             self.terminate((instance_id,))
             return
-        interruption.interrupt(self._calls, region, described, self._settings.fault_injection_role)
+        interruption.interrupt(self.calls, region, described, self.settings.fault_injection_role)
 
     def _described(self, region: str, instance_id: str) -> list[Any]:
         try:
-            return self._calls.items(operations.INSTANCES, region, InstanceIds=[instance_id])
+            return self.calls.items(operations.INSTANCES, region, InstanceIds=[instance_id])
         except InstanceGoneError:
             return []

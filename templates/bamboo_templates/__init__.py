@@ -1,4 +1,4 @@
-"""Starter jobs and recipes that ``bamboo init`` copies, the job that ``bamboo demo`` runs, the agent's systemd unit."""
+"""Starter jobs and recipes that ``bamboo init`` copies, the job that ``bamboo demo`` runs; what goes to other machines."""
 
 from pathlib import Path
 
@@ -9,3 +9,5 @@ MINIMAL_JOB = _HERE / "jobs" / "minimal.yaml"
 JOB = _HERE / "jobs" / "job.yaml"
 RECIPE = _HERE / "recipes" / "recipe.py"
 AGENT_UNIT = _HERE / "bamboo-agent.service"
+AWS_POLICY = _HERE / "aws-policy.json"
+"""What Bamboo has to be allowed in an AWS account, and no more."""

@@ -52,9 +52,10 @@ class Known:
 
     def offers(self) -> tuple[Offer, ...]:
         """Regions in order; in each, types in the job's order, the cheapest zone first, on demand last."""
-        return tuple(offer for region in self._settings.regions for offer in self._offers_in(region))
+        return tuple(offer for region in self._settings.regions for offer in self.offers_in(region))
 
-    def _offers_in(self, region: str) -> list[Offer]:
+    def offers_in(self, region: str) -> list[Offer]:
+        """Raises CloudError."""
         types = self._settings.types
         zones = {place.zone for place in self.places(region)}
         prices = self.remembered(
@@ -115,6 +116,25 @@ class Known:
             LONG_S,
             lambda: market.on_demand_price(self._calls, region, instance_type),
         )
+
+    def week(self, region: str) -> tuple[market.SpotPrice, ...]:
+        """Spot prices now, and their range over a week, in all zones of the region. Raises CloudError."""
+        types = self._settings.types
+        return self.remembered(
+            ("week", region), PLACES_S, lambda: market.spot_prices(self._calls, region, types, days=7.0)
+        )
+
+    def zones_with(self, region: str, instance_type: str) -> tuple[str, ...]:
+        """In which EC2 has the type at all. Raises CloudError."""
+
+        def ask() -> tuple[str, ...]:
+            filters = [{"Name": "instance-type", "Values": [instance_type]}]
+            found = self._calls.items(
+                operations.TYPE_OFFERINGS, region, LocationType="availability-zone", Filters=filters
+            )
+            return tuple(sorted(one["Location"] for one in found))
+
+        return self.remembered(("zones", region, instance_type), LONG_S, ask)
 
     def facts(self, region: str, instance_type: str) -> TypeFacts:
         """Raises RequestRefusedError for a type that the region does not know."""

@@ -122,7 +122,7 @@ class Cloud:
         try:
             instance = await self._rent(wanted)
         except BambooError as error:
-            fault = _fault(error)
+            fault = fault_of(error)
             self._hear(CreateFailed(node_id=wanted.node_id, token=wanted.token, fault=fault, detail=error.message))
         else:
             self._seen[instance.instance_id] = instance
@@ -261,7 +261,7 @@ class Cloud:
             raise CloudError(f"the cloud did not answer {name} within {CALL_TIMEOUT_S:.0f} s") from error
 
 
-def _fault(error: BambooError) -> CreateFault:
+def fault_of(error: BambooError) -> CreateFault:
     match error:
         case CapacityError():
             return CreateFault.CAPACITY

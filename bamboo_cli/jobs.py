@@ -1,5 +1,8 @@
 """What a job means to the coordinator and to the cloud. Pure."""
 
+from pathlib import Path
+
+from bamboo_trainer import storage
 from bamboo_trainer.control import Kill, TrainingSpec
 from bamboo_trainer.plan import NodeId
 
@@ -14,6 +17,7 @@ from bamboo_cli.coordinator.settings import (
 )
 from bamboo_cli.providers.aws_cloud.known import AwsSettings
 from bamboo_cli.providers.local import LocalConfig, LocalTrace, LocalZone
+from bamboo_cli.remote.settings import RemoteConfig
 
 AUTO = 0
 """``TrainingSpec.checkpoint_every`` that the coordinator resolves when the layers have been measured."""
@@ -80,6 +84,20 @@ def local_config(job: JobConfig) -> LocalConfig:
         notice_s=local.notice_s or None,
         notice_poll_s=min(1.0, local.notice_s / 10) if local.notice_s else 1.0,
         trace=None if local.trace is None else LocalTrace(num_nodes=job.num_nodes, **local.trace.model_dump()),
+    )
+
+
+def remote_config(job: JobConfig) -> RemoteConfig:
+    """What is wished of machines that come without an agent."""
+    if job.cloud != "aws":
+        return RemoteConfig()
+    aws = job.on_aws
+    store = storage.package_of(job.checkpoint.url or "")
+    return RemoteConfig(
+        index_url=aws.torch_index_url or "",
+        packages=() if store == "fsspec" else (store,),
+        wheelhouse=Path(aws.wheelhouse) if aws.wheelhouse else None,
+        orphan_after_s=60.0 * aws.orphan_after_min,
     )
 
 

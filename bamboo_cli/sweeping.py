@@ -43,7 +43,7 @@ def end_instances(provider: Provider, cluster_id: str) -> Swept:
             try:
                 alive = [i for i in provider.instances(cluster_id) if i.state is not InstanceState.TERMINATED]
                 if not alive:
-                    break
+                    return Swept(num_ended=len(ended), trouble=())
                 saw(f"{len(alive)} left")
                 new = [i for i in alive if i.instance_id not in ended]
                 provider.terminate(tuple(instance.instance_id for instance in new or alive))

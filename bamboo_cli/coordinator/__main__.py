@@ -33,6 +33,7 @@ async def serve(cluster_dir: Path) -> None:
         provider=provider_of(job, cluster_dir),
         notice_s=jobs.notice_s(job),
         clock=steady_clock(),
+        remote=jobs.remote_config(job),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, service.stop)

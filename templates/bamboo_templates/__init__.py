@@ -1,4 +1,4 @@
-"""Starter jobs and recipes that ``bamboo init`` copies, the job that ``bamboo demo`` runs; what goes to other machines."""
+"""Starter jobs and recipes for ``bamboo init``, the job that ``bamboo demo`` runs, what goes to other machines."""
 
 from pathlib import Path
 

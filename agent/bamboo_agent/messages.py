@@ -185,6 +185,7 @@ class Leave:
 ToAgent = Welcome | Refused | Acknowledge | StartWorker | StopWorker | TellWorker | Leave
 
 _FROM_AGENT: TypeAdapter[FromAgent] = TypeAdapter(Annotated[FromAgent, Field(discriminator="kind")])
+_ENVELOPE: TypeAdapter[Envelope] = TypeAdapter(Envelope)
 _TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(Annotated[ToAgent, Field(discriminator="kind")])
 
 
@@ -192,6 +193,11 @@ def decode_from_agent(text: str | bytes) -> FromAgent:
     """Raises ValueError (pydantic.ValidationError, json.JSONDecodeError) on anything else."""
     value: Any = json.loads(text)
     return _FROM_AGENT.validate_python(value)
+
+
+def decode_envelope(text: str | bytes) -> Envelope:
+    """Raises ValueError on anything else."""
+    return _ENVELOPE.validate_json(text)
 
 
 def decode_to_agent(text: str | bytes) -> ToAgent:

@@ -136,6 +136,7 @@ class Service:
                 update(schema.cluster).values(port=self._port, coordinator_pid=os.getpid(), heartbeat_at=self._clock())
             )
         self._hear(Started())
+        await self._hear_farewells()
         for begin in (self._work, self._tick, self._read_requests, self._show_life):
             self._do(begin())
         for begin in (self._cloud.watch, self._cloud.watch_prices):
@@ -169,6 +170,13 @@ class Service:
 
     def _join(self, link: Link) -> None:
         self._queue.put_nowait((self._clock(), AgentJoined(join=link.join), link))
+
+    async def _hear_farewells(self) -> None:
+        """Before the cloud says that the machines are gone on which they were written."""
+        run = self._machine.board.active_run
+        if run is not None:
+            for said in await archive.farewells(run.spec.training.checkpoint_url):
+                self._hear(said)
 
     async def _tick(self) -> None:
         """One at a time: while an event waits for the disk, time is not told twice."""

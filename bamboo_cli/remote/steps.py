@@ -128,7 +128,7 @@ def _chain(python: Python, luggage: Luggage, config: RemoteConfig) -> Iterable[S
     seed = ""
     for step in (
         _files(luggage),
-        _environment(python, has_pip=luggage.pip is not None),
+        _environment(python, luggage.pip),
         _torch(luggage, config),
         _bamboo(luggage, config),
     ):
@@ -177,18 +177,22 @@ def _files(luggage: Luggage) -> Step:
     )
 
 
-def _environment(python: Python, *, has_pip: bool) -> Step:
+SITE = f"""site=$({PYTHON} -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"""
+
+
+def _environment(python: Python, pip: File | None) -> Step:
     """It sees what the image has, also where that is in an environment of its own. Images of Debian and Ubuntu have
-    neither pip nor what makes one, so pip is run from its wheel wherever we have one."""
-    path = shlex.quote(python.path)
+    neither pip nor what makes one, so ours is unpacked into it wherever we have one."""
+    path, without = shlex.quote(python.path), "--without-pip " if pip else ""
     return Step(
         name="environment",
         doing="making a Python environment",
         script=f"""
 rm -rf venv
-{path} -m venv {"--without-pip " if has_pip else ""}venv
-site=$({PYTHON} -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+{path} -m venv {without}venv
+{SITE}
 printf '%s\\n' {shlex.quote(python.packages)} > "$site/bamboo-image.pth"
+{_unpack(pip) if pip else ""}
 """,
         timeout_s=120,
         advice="Does the image's Python have its venv module?",
@@ -196,26 +200,45 @@ printf '%s\\n' {shlex.quote(python.packages)} > "$site/bamboo-image.pth"
 
 
 def _torch(luggage: Luggage, config: RemoteConfig) -> Step:
+    """pip takes seconds to find that there is nothing to do, so it is asked only if there is."""
     index = f" --index-url {shlex.quote(config.index_url)}" if config.index_url and not luggage.wheelhouse else ""
     return Step(
         name="torch",
         doing="installing torch",
-        script=f"{_pip(luggage)} {shlex.quote(config.torch)}{index}",
+        script=f"""
+if {PYTHON} -c {shlex.quote(_IS_SATISFIED)} {shlex.quote(config.torch)}; then exit 0; fi
+{_pip(luggage)} {shlex.quote(config.torch)}{index}
+""",
         timeout_s=1800,
         advice="Is there such a torch at the index for the image's Python, and can the machine reach it?",
     )
 
 
+_IS_SATISFIED = """\
+import sys
+from importlib import metadata
+from pip._vendor.packaging.requirements import Requirement
+wish = Requirement(sys.argv[1])
+try:
+    found = metadata.version(wish.name)
+except metadata.PackageNotFoundError:
+    sys.exit(1)
+print(wish.name, found, "is here")
+sys.exit(not wish.specifier.contains(found, prereleases=True))
+"""
+
+
 def _bamboo(luggage: Luggage, config: RemoteConfig) -> Step:
-    """Our own version of our own code, even if the image has a Bamboo."""
-    wheel = shlex.quote(f"files/{luggage.wheel.name}")
+    """Our own version of our own code, even if the image has a Bamboo; then what it needs, tried out once."""
     more = "".join(f" {shlex.quote(package)}" for package in config.packages)
     return Step(
         name="bamboo",
         doing="installing bamboo",
         script=f"""
-{_pip(luggage)} --force-reinstall --no-deps {wheel}
-{_pip(luggage)} {shlex.quote(f"files/{luggage.wheel.name}[train]")}{more}
+{SITE}
+rm -rf "$site"/bamboo_*
+{_unpack(luggage.wheel)}
+{_pip(luggage)} 'bamboo-train[train]'{more}
 {PYTHON} -c 'import bamboo_agent.agent, bamboo_trainer.loop, torch
 print("torch", torch.__version__, "with", torch.cuda.device_count(), "GPUs")'
 """,
@@ -224,13 +247,17 @@ print("torch", torch.__version__, "with", torch.cuda.device_count(), "GPUs")'
     )
 
 
+def _unpack(wheel: File) -> str:
+    """All that there is to installing a wheel of pure Python without commands."""
+    return f'{PYTHON} -m zipfile -e {shlex.quote(f"files/{wheel.name}")} "$site"'
+
+
 def _pip(luggage: Luggage) -> str:
     """What it loads and unpacks goes to the node's own disk: /tmp may be small."""
-    runs = f"files/{shlex.quote(luggage.pip.name)}/pip" if luggage.pip else "-m pip"
     nowhere_else = " --no-index --find-links files" if luggage.wheelhouse else ""
     return (
         'mkdir -p tmp && TMPDIR="$PWD/tmp" PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore '
-        f"{PYTHON} {runs} install --no-input --no-cache-dir --progress-bar off{nowhere_else}"
+        f"{PYTHON} -m pip install --no-input --no-cache-dir --progress-bar off{nowhere_else}"
     )
 
 

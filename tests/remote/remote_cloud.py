@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 import sys
+import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from bamboo_cli import jobs
 from bamboo_cli.config import JobConfig
 from bamboo_cli.coordinator import lock
 from bamboo_cli.coordinator.service import Service, steady_clock
-from bamboo_cli.providers.base import Instance, NodeConfig, Offer, Reach
+from bamboo_cli.providers.base import EndReason, Instance, InstanceState, NodeConfig, Offer, Reach
 from bamboo_cli.remote.settings import RemoteConfig
 from tests.coordinator.memory_cloud import MemoryCloud, offer
 
@@ -54,6 +55,17 @@ def write_process_config(folder: Path, *, reach: Reach, job: JobConfig, remote: 
     (folder / "process.json").write_text(
         json.dumps({"reach": asdict(reach), "job": job.model_dump(mode="json"), "remote": remote})
     )
+
+
+def end_instances(folder: Path) -> None:
+    """All that were made, as the cloud ends machines that shut down, while no coordinator is there."""
+    file = folder / "cloud.json"
+    made = _MADE.validate_json(file.read_bytes())
+    ended = {
+        token: replace(i, state=InstanceState.TERMINATED, ended_at=time.time(), end_reason=EndReason.FAILED)
+        for token, i in made.items()
+    }
+    file.write_bytes(_MADE.dump_json(ended))
 
 
 async def serve(folder: Path) -> None:

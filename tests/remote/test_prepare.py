@@ -29,6 +29,7 @@ from tests.agent.coordinator_double import SECRET, CoordinatorDouble
 from tests.remote.machine import Machine
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.timeout(300)
 PLACE = Place(cluster_id="c-1", node_id="n1")
 CONFIG = RemoteConfig(
     pythons=("no-such-python", sys.executable), metadata_endpoint="http://127.0.0.1:9", notice_poll_s=60.0

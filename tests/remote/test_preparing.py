@@ -22,9 +22,12 @@ from bamboo_cli.remote import keeper
 from bamboo_cli.remote.settings import RemoteConfig
 from tests.coordinator.memory_cloud import MemoryCloud, offer
 from tests.remote.machine import MISSING, SSHD, Machine, machine
-from tests.remote.remote_cloud import RemoteCloud, write_process_config
+from tests.remote.remote_cloud import RemoteCloud, end_instances, write_process_config
 from tests.waiting import until, wait_until
 
+INSTALL_S = 150.0
+"""It takes 10 s of computing, on machines that have more to do."""
+pytestmark = pytest.mark.timeout(400)
 WISHES: dict[str, Any] = {
     "pythons": (sys.executable,),
     "metadata_endpoint": "http://127.0.0.1:9",
@@ -135,7 +138,7 @@ def test_a_machine_becomes_a_node_and_stays_one_when_its_connection_breaks(vm: M
             seen.add(found.reason if found else "")
             return found is not None and found.state in ("joined", "standby")
 
-        await until(joined, "the node")
+        await until(joined, "the node", INSTALL_S)
         assert "installing bamboo" in seen, "`bamboo status` shows what is being done"
         for session in vm.sessions():
             session.kill()
@@ -259,7 +262,7 @@ def test_a_run_goes_on_through_a_kill_of_its_coordinator_and_the_next_one_finds_
         return runs[-1].committed_steps if runs else 0
 
     with coordinator_process(cluster_dir):
-        wait_until(lambda: state(cluster_dir) in ("joined", "standby"), "the node")
+        wait_until(lambda: state(cluster_dir) in ("joined", "standby"), "the node", INSTALL_S)
         store.make_request(path, RequestKind.TRAIN, {"job_text": "", "job": job.model_dump(mode="json")})
         wait_until(lambda: committed() > 3, "the first steps")
     before, (agent,) = committed(), vm.agents()
@@ -273,3 +276,38 @@ def test_a_run_goes_on_through_a_kill_of_its_coordinator_and_the_next_one_finds_
     assert before < 400 and vm.agents() == [agent]
     assert {child.pid for child in agent.children(recursive=True)} & workers
     assert told(cluster_dir).count("n1: installing bamboo") == 1
+
+
+def test_work_that_was_done_while_no_coordinator_came_back_is_not_lost_with_the_machines(
+    vm: Machine, cluster_dir: Path, tmp_path: Path
+) -> None:
+    """The dead-man's switch saves at a boundary; the next coordinator finds the checkpoint and what it was not told."""
+    job, ended = (
+        job_of(tmp_path, steps=4000, checkpoint={"url": str(tmp_path / "c"), "every": 3999}),
+        tmp_path / "ended",
+    )
+    wishes = WISHES | {"orphan_after_s": 3.0, "shutdown_command": ("touch", str(ended))}
+    write_process_config(cluster_dir, reach=vm.reach, job=job, remote=wishes)
+    path = store.state_path(cluster_dir)
+    with coordinator_process(cluster_dir):
+        wait_until(lambda: state(cluster_dir) in ("joined", "standby"), "the node", INSTALL_S)
+        store.make_request(path, RequestKind.TRAIN, {"job_text": "", "job": job.model_dump(mode="json")})
+        wait_until(lambda: any(run.committed_steps > 3 for run in reader.read_runs(path)), "the first steps")
+    wait_until(ended.exists, "the end of the machine")
+    for process in vm.marked():
+        if process.pid not in {p.pid for p in vm.processes()}:
+            process.kill()
+    end_instances(cluster_dir)
+    before = reader.read_runs(path)[-1].committed_steps
+
+    with coordinator_process(cluster_dir):
+        wait_until(
+            lambda: any("came back" in text or "n2 joined" in text for text in told(cluster_dir)), "another node"
+        )
+        wait_until(lambda: reader.read_runs(path)[-1].restores == 1, "the run to go on", INSTALL_S)
+
+    (run,) = reader.read_runs(path)
+    assert run.checkpoint_step is not None and run.checkpoint_step > before, "of work of which nobody was told"
+    assert run.steps_rerun == 0 and run.committed_steps > run.checkpoint_step
+    steps = [row.step for row in reader.read_steps(path, run.run_id)]
+    assert steps == list(range(len(steps))), "every step is on record"

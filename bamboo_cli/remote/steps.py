@@ -253,11 +253,12 @@ def _unpack(wheel: File) -> str:
 
 
 def _pip(luggage: Luggage) -> str:
-    """What it loads and unpacks goes to the node's own disk: /tmp may be small."""
+    """What it loads and unpacks goes to the node's own disk: /tmp may be small. It does not look whether what else the
+    image has fits together: of 120 packages that took 4 of 5 s."""
     nowhere_else = " --no-index --find-links files" if luggage.wheelhouse else ""
     return (
         'mkdir -p tmp && TMPDIR="$PWD/tmp" PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore '
-        f"{PYTHON} -m pip install --no-input --no-cache-dir --progress-bar off{nowhere_else}"
+        f"{PYTHON} -m pip install --no-input --no-cache-dir --no-warn-conflicts --progress-bar off{nowhere_else}"
     )
 
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import time
 import uuid
 from pathlib import Path
 
@@ -108,7 +109,7 @@ class Agent:
         )
 
     def _beat(self) -> Beat:
-        return Beat(silence_s=self._workers.silence_s())
+        return Beat(silence_s=self._workers.silence_s(), sent_at=time.time())
 
     def _say(self, message: AgentMessage) -> None:
         self._orphan.said(message)

@@ -55,6 +55,8 @@ class Beat:
 
     kind: Literal["beat"] = "beat"
     silence_s: dict[str, float]
+    sent_at: float = 0.0
+    """By the agent's clock; 0: an older agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ class WorkerSaid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """The cloud takes the node at ``deadline`` (seconds since the epoch)."""
+    """The cloud takes the node at ``deadline`` (seconds since the epoch, by the agent's clock)."""
 
     kind: Literal["notice"] = "notice"
     action: str

@@ -14,12 +14,13 @@ from bamboo_cli.coordinator.states import NodeReason, NodeState, PauseKind, RunR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneMemory:
-    """When the zone last had no capacity, last took a node from us, and its region's quota was last used up. Seconds
-    since the epoch."""
+    """When the zone last had no capacity, last took a node from us or hinted that it may, and its region's quota was
+    last used up. Seconds since the epoch."""
 
     zone: str
     short_at: float | None = None
     took_at: float | None = None
+    hinted_at: float | None = None
     quota_at: float | None = None
 
 

@@ -54,6 +54,8 @@ class AgentDropped:
 class AgentBeat:
     node_id: NodeId
     silence_s: dict[str, float]
+    sent_at: float = 0.0
+    """By the agent's clock; 0: it does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

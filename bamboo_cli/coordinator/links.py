@@ -1,5 +1,6 @@
 """Agents on the line: joining, silence, and what is said again to one that comes back."""
 
+import math
 from dataclasses import replace
 
 from bamboo_agent.messages import (
@@ -16,7 +17,7 @@ from bamboo_trainer.plan import NodeId, WorkerId
 from bamboo_cli.coordinator import fleet, handover, losses, preparation, saving
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Node, Worker
-from bamboo_cli.coordinator.events import AgentSaid, RefuseAgent, StoryKind
+from bamboo_cli.coordinator.events import AgentBeat, AgentSaid, RefuseAgent, StoryKind
 from bamboo_cli.coordinator.states import (
     LEASED,
     UNDER_PLAN,
@@ -26,6 +27,8 @@ from bamboo_cli.coordinator.states import (
     RunState,
     WorkerState,
 )
+
+MEASURABLE_S = 2.0
 
 
 def joined(board: Board, join: Join) -> None:
@@ -140,13 +143,22 @@ def dropped(board: Board, node_id: NodeId) -> None:
         board.tell(StoryKind.NODE, f"the link to the agent of {node_id} ended", node_id=node_id)
 
 
-def beat(board: Board, node_id: NodeId, silence_s: dict[str, float]) -> None:
-    node = _heard(board, node_id)
+def beat(board: Board, event: AgentBeat) -> None:
+    node = _heard(board, event.node_id)
+    if event.sent_at:
+        ahead = board.pulse.clock_ahead_s
+        ahead[event.node_id] = max(event.sent_at - board.now, ahead.get(event.node_id, -math.inf))
     if node is None or node.worker is None or node.worker.state is WorkerState.STARTING:
         return
-    silence = silence_s.get(node.worker.worker_id, 0.0)
+    silence = event.silence_s.get(node.worker.worker_id, 0.0)
     if silence > board.config.lease_s:
         losses.lose_worker(board, node, f"it was silent for {silence:.1f} s", fence=True)
+
+
+def by_our_clock(board: Board, node_id: NodeId, at: float) -> float:
+    """A moment that the agent told by its own. Less than a beat's way may take is no difference."""
+    ahead_s = board.pulse.clock_ahead_s.get(node_id, 0.0)
+    return at - ahead_s if abs(ahead_s) > MEASURABLE_S else at
 
 
 def said(board: Board, event: AgentSaid) -> Node | None:

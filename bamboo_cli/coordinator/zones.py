@@ -22,12 +22,14 @@ def region_of(zone: str) -> str:
     return found.group(1) if found else ""
 
 
-def remember(board: Board, zone: str, *, short: bool = False, took: bool = False) -> None:
+def remember(board: Board, zone: str, *, short: bool = False, took: bool = False, hinted: bool = False) -> None:
     memory = _memories(board).get(zone, ZoneMemory(zone=zone))
     if short:
         memory = replace(memory, short_at=board.now)
     if took:
         memory = replace(memory, took_at=board.now)
+    if hinted:
+        memory = replace(memory, hinted_at=board.now)
     _keep(board, memory)
 
 
@@ -39,14 +41,16 @@ def remember_quota(board: Board, zone: str) -> None:
 
 
 def choose_zone(board: Board) -> str:
-    """Zones with capacity first, then those that took nothing lately, then those with the fewest of our nodes."""
+    """Zones with capacity first, then those that took nothing lately, then those without a hint that they may, then
+    those with the fewest of our nodes."""
     ours = _ours(board)
     memories = _memories(board)
 
-    def rank(zone: str) -> tuple[bool, bool, bool, int]:
+    def rank(zone: str) -> tuple[bool, bool, bool, bool, int]:
         memory = memories.get(zone, ZoneMemory(zone=zone))
         took = _lately(board, memory.took_at, TAKEN_MEMORY_S)
-        return is_stopped(board, zone), is_short(board, zone), took, ours[zone]
+        hinted = _lately(board, memory.hinted_at, TAKEN_MEMORY_S)
+        return is_stopped(board, zone), is_short(board, zone), took, hinted, ours[zone]
 
     return min(candidates(board), key=rank)
 

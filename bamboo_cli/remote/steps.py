@@ -209,7 +209,7 @@ def _torch(luggage: Luggage, config: RemoteConfig) -> Step:
 if {PYTHON} -c {shlex.quote(_IS_SATISFIED)} {shlex.quote(config.torch)}; then exit 0; fi
 {_pip(luggage)} {shlex.quote(config.torch)}{index}
 """,
-        timeout_s=1800,
+        timeout_s=1500,
         advice="Is there such a torch at the index for the image's Python, and can the machine reach it?",
     )
 

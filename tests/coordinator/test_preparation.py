@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from bamboo_agent.messages import PROTOCOL_VERSION, Join
+from bamboo_agent.messages import PROTOCOL_VERSION, Hint, Join, Notice
 from bamboo_trainer.control import TrainingSpec
 from bamboo_trainer.plan import NodeId
 
@@ -226,3 +226,44 @@ def test_many_nodes_that_are_wanted_make_a_rule_only_together() -> None:
     assert scene.machine.board.cluster.gave_up
     scene.wait(600)
     assert len(scene.rented) == 8, "none was rented in the meantime"
+
+
+# --- hints and clocks -------------------------------------------------------------------------------------------
+
+
+def test_a_zone_that_hinted_is_asked_late_for_a_while_and_nothing_else_follows() -> None:
+    scene = Scene()
+    scene.join("n1")
+    scene.join("n2")
+    assert (scene.rented["n1"].zone, scene.rented["n2"].zone) == ("a", "b")
+    hint = Hint(detail="rebalance recommendation: soon")
+    scene.handle(ev.AgentSaid(node_id=NodeId("n1"), message=hint))
+    assert scene.node("n1")[0] is NodeState.JOINED and scene.given_back == []
+
+    scene.handle(ev.InstanceEnded(node_id=NodeId("n2"), reason=EndReason.USER, at=scene.now))
+    assert scene.rented["n3"].zone == "b"
+    scene.handle(ev.InstanceEnded(node_id=NodeId("n1"), reason=EndReason.USER, at=scene.now))
+    assert scene.rented["n4"].zone == "b", "though most of our nodes are there"
+
+
+def test_the_deadline_of_a_notice_is_understood_whatever_the_agents_clock_says() -> None:
+    scene = Scene()
+    scene.join("n1")
+    ahead_s = 3600.0
+    for late_s in (0.1, 7.0, 0.2):  # a beat that was long on its way says nothing about the clock
+        sent_at = scene.now + ahead_s - late_s
+        scene.handle(ev.AgentBeat(node_id=NodeId("n1"), silence_s={}, sent_at=sent_at))
+    notice = Notice(action="terminate", deadline=scene.now + ahead_s + 100.0)
+    scene.handle(ev.AgentSaid(node_id=NodeId("n1"), message=notice))
+
+    deadline = scene.machine.board.nodes[NodeId("n1")].deadline
+    assert deadline is not None and abs(deadline - scene.now - 100.0) < 0.5
+    assert any("n1 is noticed (terminate): 100 s left" in text for text in scene.told)
+
+
+def test_a_clock_that_is_right_is_not_corrected_by_the_way_of_its_beats() -> None:
+    scene = Scene()
+    scene.join("n1")
+    scene.handle(ev.AgentBeat(node_id=NodeId("n1"), silence_s={}, sent_at=scene.now - 1.5))
+    scene.handle(ev.AgentSaid(node_id=NodeId("n1"), message=Notice(action="terminate", deadline=scene.now + 90.0)))
+    assert scene.machine.board.nodes[NodeId("n1")].deadline == scene.now + 90.0

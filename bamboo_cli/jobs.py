@@ -101,7 +101,9 @@ def remote_config(job: JobConfig) -> RemoteConfig:
     )
 
 
-def run_spec(job: JobConfig, run_id: str, default_checkpoint_url: str, recipe_sha256: str = "") -> RunSpec:
+def run_spec(
+    job: JobConfig, run_id: str, default_checkpoint_url: str, recipe_sha256: str = "", recipe_source: str = ""
+) -> RunSpec:
     """``default_checkpoint_url``: the folder for this run's checkpoints unless the job names one for all its runs."""
     url = f"{job.checkpoint.url.rstrip('/')}/{run_id}" if job.checkpoint.url else default_checkpoint_url
     return RunSpec(
@@ -109,6 +111,7 @@ def run_spec(job: JobConfig, run_id: str, default_checkpoint_url: str, recipe_sh
             run_id=run_id,
             recipe=job.recipe,
             recipe_options=job.recipe_options,
+            recipe_source=recipe_source,
             num_steps=job.steps,
             num_microbatches=job.num_microbatches,
             microbatch_size=job.microbatch_size,

@@ -23,6 +23,8 @@ AUTO = 0
 """``TrainingSpec.checkpoint_every`` that the coordinator resolves when the layers have been measured."""
 REMOTE_BOOT_PATIENCE_S = 1800.0
 """A large image boots for minutes, and torch is installed over the network."""
+UPLINK_PATIENCE_S = 600.0
+"""Nodes train on without us; what they do meanwhile is not to be thrown away because a network here is down."""
 AWS_NOTICE_S = 120.0
 
 
@@ -41,6 +43,7 @@ def cluster_config(job: JobConfig, cluster_id: str) -> ClusterConfig:
         zones=zones_of(job),
         replace=job.local.replace,
         lease_s=job.lease_s,
+        uplink_patience_s=0.0 if job.cloud == "local" else UPLINK_PATIENCE_S,
         beat_s=min(1.0, job.lease_s / 5),  # several beats fit into a lease, so that one late beat is no loss
         patience_s=PATIENCE_S / max(1.0, speed),
         max_back_off_s=MAX_BACK_OFF_S / max(1.0, speed),

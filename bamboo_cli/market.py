@@ -51,7 +51,7 @@ def market_of(job: JobConfig) -> tuple[MarketZone, ...]:
 
 def market_on(provider: AwsProvider, job: JobConfig) -> tuple[MarketZone, ...]:
     """Raises CapacityError where nothing is on offer; CloudError."""
-    market = zones_on_offer(provider.offers())
+    market = zones_on_offer(offer for region in job.on_aws.regions for offer in provider.known.offers_in(region))
     if not market:
         raise CapacityError(
             f"none of {', '.join(job.on_aws.types)} is on offer as a spot instance in {', '.join(job.on_aws.regions)}",

@@ -151,10 +151,13 @@ class AwsProvider:
     # --- what was rented ----------------------------------------------------------------------------------------
 
     def instances(self, cluster_id: str) -> tuple[Instance, ...]:
-        """In every region of the job: what was asked there may be listed late."""
-        return tuple(
-            instance for region in self.settings.regions for instance in self._instances_in(region, cluster_id)
-        )
+        """In every region that was ever asked for one, so that trouble in the others is none of ours."""
+        return tuple(instance for region in self._asked() for instance in self._instances_in(region, cluster_id))
+
+    def _asked(self) -> tuple[str, ...]:
+        """All, unless this is who asks: then what it stored before it did is what counts."""
+        stored = launches.regions(self._folder) if self.settings.types else frozenset()
+        return tuple(region for region in self.settings.regions if not stored or region in stored)
 
     def _instances_in(self, region: str, cluster_id: str) -> list[Instance]:
         filters = requests.of_cluster(cluster_id)

@@ -465,6 +465,18 @@ def test_everything_is_ended_in_every_region(aws: AwsDouble, folder: Path) -> No
     assert aws.remains() == []
 
 
+def test_a_region_that_was_never_asked_is_not_looked_at_and_its_trouble_none_of_ours(
+    aws: AwsDouble, folder: Path
+) -> None:
+    provider = AwsProvider(folder, replace(SETTINGS, regions=("us-east-1", "us-west-2")))
+    made = provider.create(in_zone(provider, "us-east-1a"), node_config(), "t1")
+    aws.fault("*", "InternalError", times=None, when=lambda call: call.region == "us-west-2")
+    provider.known.forget()
+
+    assert found(provider, made).instance_id == made.instance_id
+    assert {offer.zone[:-1] for offer in provider.offers()} == {"us-east-1"}
+
+
 def test_what_may_not_be_listed_is_not_taken_for_gone(aws: AwsDouble, provider: AwsProvider, offer: Offer) -> None:
     provider.terminate((provider.create(offer, node_config(), "t1").instance_id,))
     provider.clean(CLUSTER)

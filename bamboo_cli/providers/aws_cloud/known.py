@@ -51,8 +51,20 @@ class Known:
         self._lock = threading.RLock()
 
     def offers(self) -> tuple[Offer, ...]:
-        """Regions in order; in each, types in the job's order, the cheapest zone first, on demand last."""
-        return tuple(offer for region in self._settings.regions for offer in self.offers_in(region))
+        """Regions in order; in each, types in the job's order, the cheapest zone first, on demand last.
+
+        A region in trouble does not keep us from renting in the others. Raises CloudError when all are.
+        """
+        found: list[Offer] = []
+        troubles: list[CloudError] = []
+        for region in self._settings.regions:
+            try:
+                found += self.offers_in(region)
+            except CloudError as error:
+                troubles.append(error)
+        if len(troubles) == len(self._settings.regions):
+            raise troubles[0]
+        return tuple(found)
 
     def offers_in(self, region: str) -> list[Offer]:
         """Raises CloudError."""

@@ -15,6 +15,7 @@ from bamboo_cli.errors import StateError
 from bamboo_cli.providers.aws_cloud.requests import Request
 
 FOLDER = "launches"
+REGION_MARK = ".region"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,7 @@ def store(folder: Path, token: str, launch: Stored) -> None:
     unfinished = path.with_name(f".{token}.new-{secrets.token_hex(3)}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (path.parent / f"{launch.region}{REGION_MARK}").touch(mode=0o600)
         with os.fdopen(os.open(unfinished, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             json.dump(asdict(launch), file)
             file.flush()
@@ -59,6 +61,11 @@ def load(folder: Path, token: str) -> Stored | None:
 def forget(folder: Path, token: str) -> None:
     """AWS said no, so nothing came of it."""
     _path(folder, token).unlink(missing_ok=True)
+
+
+def regions(folder: Path) -> frozenset[str]:
+    """In which an instance was ever asked for, also where none was to be had."""
+    return frozenset(path.name.removesuffix(REGION_MARK) for path in (folder / FOLDER).glob(f"*{REGION_MARK}"))
 
 
 def forget_all(folder: Path) -> None:

@@ -3,6 +3,7 @@
 All of it can be done twice: what is there is completed, not made again.
 """
 
+import ipaddress
 import time
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,13 +71,13 @@ def own_block() -> str:
     """The address that AWS sees us under, as a block. Raises CloudError."""
     try:
         with urllib.request.urlopen(OWN_ADDRESS_URL, timeout=OWN_ADDRESS_TIMEOUT_S) as answer:
-            address = answer.read(64).decode("ascii").strip()
+            address = ipaddress.ip_address(answer.read(64).decode("ascii").strip())
     except (OSError, ValueError) as error:
         raise CloudError(
             f"{OWN_ADDRESS_URL} does not tell this machine's public address: {error}",
             next_step="Set `aws.ssh_from` to the block of addresses that this machine connects from.",
         ) from error
-    return f"{address}/{128 if ':' in address else 32}"
+    return f"{address}/{address.max_prefixlen}"
 
 
 # --- the group ---------------------------------------------------------------------------------------------------

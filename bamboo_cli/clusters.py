@@ -233,6 +233,7 @@ def await_nodes(path: Path) -> "ClusterStatus":
     """Until all wanted nodes are ready for a run. Raises StateError when the coordinator dies meanwhile."""
     from bamboo_cli.coordinator.reader import read_status
 
+    told = -1
     with output.waiting("the nodes") as saw:
         while True:
             status = read_status(path, now=time.time())
@@ -250,6 +251,18 @@ def await_nodes(path: Path) -> "ClusterStatus":
                     "the coordinator ended while the nodes were coming up",
                     next_step=f"See {path.parent / 'coordinator.log'}; `bamboo up` starts it again.",
                 )
+            told = _tell_refusals(path, told)
             reasons = {node.reason for node in status.nodes if node.state in ("intended", "booting") and node.reason}
             saw(f"{ready} of {status.wanted_nodes} ready" + (f" ({', '.join(sorted(reasons))})" if reasons else ""))
             time.sleep(POLL_S * 2)
+
+
+def _tell_refusals(path: Path, after_id: int) -> int:
+    """What the cloud refused since that event, and what can be done; returns the newest event told."""
+    from bamboo_cli.coordinator.events import StoryKind
+    from bamboo_cli.coordinator.reader import read_events
+
+    refused = [event for event in read_events(path, after_id) if event.kind in (StoryKind.CAPACITY, StoryKind.CLOUD)]
+    for event in refused:
+        output.note(event.text)
+    return max((event.event_id for event in refused), default=after_id)

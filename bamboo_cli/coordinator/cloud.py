@@ -123,7 +123,7 @@ class Cloud:
             instance = await self._rent(wanted)
         except BambooError as error:
             fault = fault_of(error)
-            detail = f"{error.message}. {error.next_step}" if error.next_step else error.message
+            detail = f"{error.message} ({error.next_step.rstrip('.')})" if error.next_step else error.message
             self._hear(CreateFailed(node_id=wanted.node_id, token=wanted.token, fault=fault, detail=detail))
         else:
             self._seen[instance.instance_id] = instance

@@ -111,7 +111,7 @@ def create_failed(board: Board, event: CreateFailed) -> None:
     delay = _delay(board, node, event.fault)
     board.put(replace(node, retry_at=board.now + delay))
     when = f"in {delay:.0f} s" if delay else "at once"
-    text = f"{node.zone} gave no node for {node.node_id}, next try {when}: {event.detail}"
+    text = f"{node.zone} gave no node for {node.node_id}: {event.detail}; next try {when}"
     board.tell(StoryKind.CAPACITY, text, node_id=node.node_id, delay_s=delay)
 
 

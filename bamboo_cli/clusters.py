@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 IDENTITY_FILE = "cluster.json"
 POLL_S = 0.1
 ANSWER_DEADLINE_S = 120.0
+RECENTLY_S = 30.0
+"""What a coordinator that has just been started may have told already."""
 HOPE_S = 10.0
 """Before an answer is given up: what the story says may be about to change."""
 
@@ -233,7 +235,7 @@ def await_nodes(path: Path) -> "ClusterStatus":
     """Until all wanted nodes are ready for a run. Raises StateError when the coordinator dies meanwhile."""
     from bamboo_cli.coordinator.reader import read_status
 
-    told = -1
+    told, since = -1, time.time() - RECENTLY_S
     with output.waiting("the nodes") as saw:
         while True:
             status = read_status(path, now=time.time())
@@ -251,18 +253,19 @@ def await_nodes(path: Path) -> "ClusterStatus":
                     "the coordinator ended while the nodes were coming up",
                     next_step=f"See {path.parent / 'coordinator.log'}; `bamboo up` starts it again.",
                 )
-            told = _tell_refusals(path, told)
+            told = _tell_refusals(path, told, since)
             reasons = {node.reason for node in status.nodes if node.state in ("intended", "booting") and node.reason}
             saw(f"{ready} of {status.wanted_nodes} ready" + (f" ({', '.join(sorted(reasons))})" if reasons else ""))
             time.sleep(POLL_S * 2)
 
 
-def _tell_refusals(path: Path, after_id: int) -> int:
-    """What the cloud refused since that event, and what can be done; returns the newest event told."""
+def _tell_refusals(path: Path, after_id: int, since: float) -> int:
+    """What the cloud refused after that event, and what can be done; returns the newest event told."""
     from bamboo_cli.coordinator.events import StoryKind
     from bamboo_cli.coordinator.reader import read_events
 
     refused = [event for event in read_events(path, after_id) if event.kind in (StoryKind.CAPACITY, StoryKind.CLOUD)]
     for event in refused:
-        output.note(event.text)
+        if event.at > since:
+            output.note(event.text)
     return max((event.event_id for event in refused), default=after_id)

@@ -138,7 +138,7 @@ def test_a_machine_becomes_a_node_and_stays_one_when_its_connection_breaks(vm: M
             seen.add(found.reason if found else "")
             return found is not None and found.state in ("joined", "standby")
 
-        await until(joined, "the node", INSTALL_S)
+        await until(joined, "the node", deadline_s=INSTALL_S)
         assert "installing bamboo" in seen, "`bamboo status` shows what is being done"
         for session in vm.sessions():
             session.kill()
@@ -262,7 +262,7 @@ def test_a_run_goes_on_through_a_kill_of_its_coordinator_and_the_next_one_finds_
         return runs[-1].committed_steps if runs else 0
 
     with coordinator_process(cluster_dir):
-        wait_until(lambda: state(cluster_dir) in ("joined", "standby"), "the node", INSTALL_S)
+        wait_until(lambda: state(cluster_dir) in ("joined", "standby"), "the node", deadline_s=INSTALL_S)
         store.make_request(path, RequestKind.TRAIN, {"job_text": "", "job": job.model_dump(mode="json")})
         wait_until(lambda: committed() > 3, "the first steps")
     before, (agent,) = committed(), vm.agents()
@@ -290,7 +290,7 @@ def test_work_that_was_done_while_no_coordinator_came_back_is_not_lost_with_the_
     write_process_config(cluster_dir, reach=vm.reach, job=job, remote=wishes)
     path = store.state_path(cluster_dir)
     with coordinator_process(cluster_dir):
-        wait_until(lambda: state(cluster_dir) in ("joined", "standby"), "the node", INSTALL_S)
+        wait_until(lambda: state(cluster_dir) in ("joined", "standby"), "the node", deadline_s=INSTALL_S)
         store.make_request(path, RequestKind.TRAIN, {"job_text": "", "job": job.model_dump(mode="json")})
         wait_until(lambda: any(run.committed_steps > 3 for run in reader.read_runs(path)), "the first steps")
     wait_until(ended.exists, "the end of the machine")
@@ -304,7 +304,7 @@ def test_work_that_was_done_while_no_coordinator_came_back_is_not_lost_with_the_
         wait_until(
             lambda: any("came back" in text or "n2 joined" in text for text in told(cluster_dir)), "another node"
         )
-        wait_until(lambda: reader.read_runs(path)[-1].restores == 1, "the run to go on", INSTALL_S)
+        wait_until(lambda: reader.read_runs(path)[-1].restores == 1, "the run to go on", deadline_s=INSTALL_S)
 
     (run,) = reader.read_runs(path)
     assert run.checkpoint_step is not None and run.checkpoint_step > before, "of work of which nobody was told"

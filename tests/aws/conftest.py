@@ -3,11 +3,13 @@
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from tests.aws import isolated
 from tests.aws.double import AwsDouble
+from tests.aws.product import AwsBamboo
 from tests.aws.vm.virtual import Rack, VirtualMachine
 
 
@@ -39,3 +41,15 @@ def cloud(_cloud_server: Cloud) -> Iterator[Cloud]:
     unsupported = _cloud_server.aws.account.unsupported
     _cloud_server.aws.reset()
     assert not unsupported, "\n".join(unsupported)
+
+
+@pytest.fixture
+def bamboo(cloud: Cloud, tmp_path: Path) -> Iterator[AwsBamboo]:
+    """The product on ``cloud``. Whatever it started ends with the test; one that went well must have left nothing."""
+    found = AwsBamboo(folder=tmp_path, aws=cloud.aws, environment=cloud.aws.environment)
+    try:
+        yield found
+        left = found.left()
+    finally:
+        found.end_everything()
+    assert not left, f"still running: {left}\n{found.story()}"

@@ -44,7 +44,7 @@ kill -TERM 1
 SHARED = "/run/shared"
 """The same files on all machines."""
 IMAGE_PACKAGES = Path("/opt/image/packages")
-NOT_OF_IMAGE = ("bamboo", "_bamboo", "__", "pip", "setuptools", "distutils")
+NOT_OF_IMAGE = ("bamboo", "_bamboo", "__", "pip")
 IMAGE_HOST_KEY = "ssh_host_ed25519_key"
 
 over = False
@@ -61,14 +61,20 @@ def main(path: str) -> None:
     for user in told["authorized_keys"]:
         _user(user)
     sshd: subprocess.Popen[bytes] | None = None
-    for step in told["order"]:  # where each may be told to hang or fail
+    for step in told["order"]:
         if step == "host keys":
             _host_keys(told["host_keys"])
+        elif step == "foreign host key":
+            _host_keys([])
         elif step == "authorized keys":
             for user, keys in told["authorized_keys"].items():
                 _authorize(user, keys)
         elif step == "sshd":
             sshd = _sshd()
+        elif step == "mute":
+            _mute()
+        elif step == "dpkg lock":
+            _hold_dpkg_lock()
         elif step == "commands":
             _become(told)
         elif step == "break":
@@ -209,6 +215,18 @@ def _authorize(user: str, keys: list[str]) -> None:
 
 def _sshd() -> "subprocess.Popen[bytes]":
     return subprocess.Popen(["/usr/sbin/sshd", "-D", "-e"], start_new_session=True)
+
+
+def _mute() -> None:
+    """In place of sshd: takes connections and never says a word."""
+    listen = "import socket, time; s = socket.create_server(('', 22)); time.sleep(1e6)"
+    subprocess.Popen([sys.executable, "-c", listen], start_new_session=True)
+
+
+def _hold_dpkg_lock() -> None:
+    """As the image's own updates do after boot."""
+    hold = "import fcntl, time; f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, 2); time.sleep(1e6)"
+    subprocess.Popen([sys.executable, "-c", hold], start_new_session=True)
 
 
 def _become(told: dict[str, Any]) -> None:

@@ -101,7 +101,8 @@ class Rack:
 
     folder: Path
     order: Sequence[str] = ORDER
-    """What the next machines do when they boot; ``break``: fail there. Leave one out, and it never happens."""
+    """What the next machines do when they boot. What is left out never happens; there are also ``break`` (fail there),
+    ``foreign host key``, ``mute`` (in place of sshd), ``dpkg lock``."""
     disk_bytes: int = DISK_BYTES
     callers: tuple[str, str] = (namespaces.PUBLIC_GATEWAY, namespaces.PRIVATE_GATEWAY)
     machines: list[VirtualMachine] = field(default_factory=list)

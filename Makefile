@@ -6,13 +6,14 @@ TEST_PROCESSES ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+ISOLATED := $(BIN)/python -m tests.aws.isolated
 
-.PHONY: demo test lint format types imports tests soak bench docs clean
+.PHONY: demo test lint format types imports tests vms soak bench docs clean
 
 demo: $(READY)
 	$(BIN)/bamboo demo --yes
 
-test: lint types imports tests
+test: lint types imports tests vms
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -32,8 +33,13 @@ imports: $(READY)
 tests: $(READY)
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadscope
 
+# AWS with real machines behind its instances; needs root, and says what else (tests/aws/README.md).
+vms: $(READY)
+	$(ISOLATED) $(BIN)/python -m pytest -m "vms and not soak" tests/aws
+
 soak: $(READY)
-	$(BIN)/python -m pytest -m soak
+	$(BIN)/python -m pytest -m "soak and not vms"
+	$(ISOLATED) $(BIN)/python -m pytest -m "soak and vms" tests/aws
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.pipeline_vs_torch
@@ -55,5 +61,5 @@ clean:
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || $(PYTHON) -m virtualenv $(VENV)
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --editable ".[train,dev]"
+	$(BIN)/python -m pip install --quiet --editable ".[train,aws,dev]"
 	touch $@

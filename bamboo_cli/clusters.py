@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 IDENTITY_FILE = "cluster.json"
 POLL_S = 0.1
 ANSWER_DEADLINE_S = 120.0
+RECENTLY_S = 30.0
+"""What a coordinator that has just been started may have told already."""
+HOPE_S = 10.0
+"""Before an answer is given up: what the story says may be about to change."""
 
 
 class RefusedError(BambooError):
@@ -29,6 +34,9 @@ class Identity:
 
     cluster_id: str
     cloud: str
+    regions: tuple[str, ...] = ()
+    """In which anything may have been rented, whatever came of it."""
+    profile: str | None = None
 
 
 # --- which one --------------------------------------------------------------------------------------------------
@@ -80,13 +88,21 @@ def read_state(path: Path) -> "ClusterState":
 def read_identity(cluster_dir: Path) -> Identity:
     """Raises StateError when neither file can be read."""
     try:
-        return Identity(**json.loads((cluster_dir / IDENTITY_FILE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        stored = json.loads((cluster_dir / IDENTITY_FILE).read_text(encoding="utf-8"))
+        return Identity(**stored | {"regions": tuple(stored.get("regions", ()))})
+    except (OSError, ValueError, TypeError, AttributeError):
+        from bamboo_cli.config import JobConfig
         from bamboo_cli.coordinator.reader import read_status
         from bamboo_cli.coordinator.store import state_path
 
         status = read_status(state_path(cluster_dir), now=time.time())
-        return Identity(cluster_id=status.cluster_id, cloud=status.cloud)
+        return _identity(status.cluster_id, JobConfig.model_validate(status.job))
+
+
+def _identity(cluster_id: str, job: "JobConfig") -> Identity:
+    if job.cloud != "aws":
+        return Identity(cluster_id=cluster_id, cloud=job.cloud)
+    return Identity(cluster_id=cluster_id, cloud=job.cloud, regions=job.on_aws.regions, profile=job.on_aws.profile)
 
 
 def is_up(cluster_dir: Path) -> bool:
@@ -121,7 +137,7 @@ def open_or_create(job: "JobConfig", job_text: str, cluster: str | None) -> Path
         job=job.model_dump(mode="json", exclude_unset=True),
         wanted_nodes=job.num_nodes,
     )
-    identity = Identity(cluster_id=cluster_id, cloud=job.cloud)
+    identity = _identity(cluster_id, job)
     (cluster_dir / IDENTITY_FILE).write_text(json.dumps(asdict(identity)), encoding="utf-8")
     return cluster_dir
 
@@ -163,11 +179,18 @@ def ensure_coordinator(cluster_dir: Path) -> bool:
 
 
 def ask(
-    path: Path, kind: "RequestKind", payload: dict[str, Any], *, what: str, deadline_s: float = ANSWER_DEADLINE_S
+    path: Path,
+    kind: "RequestKind",
+    payload: dict[str, Any],
+    *,
+    what: str,
+    deadline_s: float = ANSWER_DEADLINE_S,
+    hopeless: Callable[[], str | None] = lambda: None,
 ) -> str:
     """Make a request of the coordinator and wait for its answer; returns the outcome. One that died is started again.
 
-    Raises RefusedError with the coordinator's reason, StateError when no coordinator answers.
+    ``hopeless``: why there is nothing to wait for. Raises RefusedError with that, or with the coordinator's reason;
+    StateError when no coordinator answers.
     """
     from bamboo_cli.coordinator.lock import is_locked
     from bamboo_cli.coordinator.store import RequestState, make_request, request_outcome
@@ -175,7 +198,8 @@ def ask(
     if ensure_coordinator(path.parent):
         output.note("the coordinator was not running; it was started again")
     request_id = make_request(path, kind, payload)
-    deadline = time.monotonic() + deadline_s
+    asked_at = time.monotonic()
+    deadline = asked_at + deadline_s
     with output.waiting(what) as saw:
         while time.monotonic() < deadline:
             alive = is_locked(path.parent)  # before the answer is looked for: it may end right after giving it
@@ -189,6 +213,8 @@ def ask(
                     "the coordinator ended before it answered",
                     next_step=f"See {path.parent / 'coordinator.log'}; the next command starts it again.",
                 )
+            if time.monotonic() - asked_at > HOPE_S and (why := hopeless()) is not None:
+                raise RefusedError(why)
             saw("")
             time.sleep(POLL_S)
     raise StateError(
@@ -209,17 +235,37 @@ def await_nodes(path: Path) -> "ClusterStatus":
     """Until all wanted nodes are ready for a run. Raises StateError when the coordinator dies meanwhile."""
     from bamboo_cli.coordinator.reader import read_status
 
+    told, since = -1, time.time() - RECENTLY_S
     with output.waiting("the nodes") as saw:
         while True:
             status = read_status(path, now=time.time())
             ready = num_ready(status)
             if ready >= status.wanted_nodes:
                 return status
+            if status.gave_up:
+                raise StateError(
+                    f"no further node is rented: {status.gave_up}",
+                    next_step=f"What each step wrote is in {path.parent / 'nodes'}. End it with `bamboo down`, mend "
+                    "what is wrong, and begin again.",
+                )
             if not status.coordinator.alive:
                 raise StateError(
                     "the coordinator ended while the nodes were coming up",
                     next_step=f"See {path.parent / 'coordinator.log'}; `bamboo up` starts it again.",
                 )
-            reasons = {node.reason for node in status.nodes if node.state == "intended" and node.reason}
+            told = _tell_refusals(path, told, since)
+            reasons = {node.reason for node in status.nodes if node.state in ("intended", "booting") and node.reason}
             saw(f"{ready} of {status.wanted_nodes} ready" + (f" ({', '.join(sorted(reasons))})" if reasons else ""))
             time.sleep(POLL_S * 2)
+
+
+def _tell_refusals(path: Path, after_id: int, since: float) -> int:
+    """What the cloud refused after that event, and what can be done; returns the newest event told."""
+    from bamboo_cli.coordinator.events import StoryKind
+    from bamboo_cli.coordinator.reader import read_events
+
+    refused = [event for event in read_events(path, after_id) if event.kind in (StoryKind.CAPACITY, StoryKind.CLOUD)]
+    for event in refused:
+        if event.at > since:
+            output.note(event.text)
+    return max((event.event_id for event in refused), default=after_id)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from bamboo_trainer.plan import Mode, RedundancyMemory
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from bamboo_cli.config_aws import AWS_PATTERN_WORDS, AwsConfig
 from bamboo_cli.paths import NAME_PATTERN
 
 MAX_NUMBER = 10**9
@@ -17,7 +18,7 @@ MAX_NUMBER = 10**9
 MAX_SEED = 2**63 - 1
 NODE_PATTERN = r"^n[1-9][0-9]*$"
 ZONE_PATTERN = r"^[a-z0-9][a-z0-9-]*$"
-PATTERN_WORDS = {
+PATTERN_WORDS = AWS_PATTERN_WORDS | {
     NODE_PATTERN: "the letter n and a number, such as n3",
     ZONE_PATTERN: "small letters, digits and dashes, with no dash first",
 }
@@ -160,8 +161,8 @@ class JobConfig(_Section):
     name: str = Field(
         pattern=NAME_PATTERN, description="Name of the job and of its cluster: small letters, digits and dashes."
     )
-    cloud: Literal["local"] = Field(
-        "local", description="Where to rent: `local` is a cloud of processes on this machine."
+    cloud: Literal["local", "aws"] = Field(
+        "local", description="Where to rent: `local` is a cloud of processes on this machine, `aws` is EC2."
     )
     recipe: str = Field(
         "gpt2",
@@ -228,7 +229,14 @@ class JobConfig(_Section):
         100, ge=0, description="Steps between comparisons of shadows with the stages they shadow; 0: never."
     )
     local: LocalCloudConfig = Field(default_factory=LocalCloudConfig, description="The local cloud.")
+    aws: AwsConfig | None = Field(None, description="What to rent on EC2; needed with `cloud: aws`.")
     drill: tuple[DrillConfig, ...] = Field((), description="Losses on purpose, to see what happens.")
+
+    @property
+    def on_aws(self) -> AwsConfig:
+        """Of a job whose cloud it is."""
+        assert self.aws is not None
+        return self.aws
 
     @property
     def num_microbatches(self) -> int:

@@ -11,7 +11,26 @@ from bamboo_cli.drill_checks import Mistake, check_drill
 
 def cross_checks(job: JobConfig) -> list[Mistake]:
     """What single fields cannot know: (key, what is wrong and what to do), in the order of the file."""
-    return [*_check_sizes(job), *_check_redundancy(job), *_check_zones(job), *check_drill(job)]
+    return [
+        *_check_cloud(job),
+        *_check_sizes(job),
+        *_check_redundancy(job),
+        *_check_zones(job),
+        *_check_aws(job),
+        *check_drill(job),
+    ]
+
+
+def _check_cloud(job: JobConfig) -> list[Mistake]:
+    """What belongs to one cloud says nothing about the other, so it is not read over in silence."""
+    found: list[Mistake] = []
+    if job.cloud != "local" and "local" in job.model_fields_set:
+        found.append((("local",), f"is about the local cloud, but the job's is {job.cloud}; leave it out"))
+    if job.cloud != "aws" and job.aws is not None:
+        found.append((("aws",), f"is about AWS, but the job's cloud is {job.cloud}; say `cloud: aws`, or leave it out"))
+    if job.cloud == "aws" and job.aws is None:
+        found.append((("cloud",), "`aws` needs a section `aws` with at least `types`: [g5.xlarge], say"))
+    return found
 
 
 def _check_sizes(job: JobConfig) -> list[Mistake]:
@@ -70,7 +89,32 @@ def _check_redundancy(job: JobConfig) -> list[Mistake]:
     return []
 
 
+def _check_aws(job: JobConfig) -> list[Mistake]:
+    aws = job.aws
+    if aws is None:
+        return []
+    found: list[Mistake] = []
+    for name in ("regions", "zones", "types", "subnets"):
+        twice = [value for value, count in Counter(getattr(aws, name)).items() if count > 1]
+        if twice:
+            found.append((("aws", name), f"{twice[0]} is there twice"))
+    strange = [zone for zone in aws.zones if zone[:-1] not in aws.regions]
+    if strange:
+        found.append((("aws", "zones"), f"{strange[0]} is in none of the regions {', '.join(aws.regions)}"))
+    if aws.image.startswith("ami-") and len(aws.regions) > 1:
+        text = f"{aws.image} is in one region only; take `auto`, a name with *, or a single region"
+        found.append((("aws", "image"), text))
+    if job.checkpoint.url is None:
+        text = "is needed on AWS, whose nodes share no folder: a store that all of them reach, such as s3://bucket/runs"
+        found.append((("checkpoint", "url"), text))
+    if aws.bastion is not None and aws.ssh_from == "auto":
+        found.append((("aws", "ssh_from"), "is needed with a bastion: the block of addresses that it connects from"))
+    return found
+
+
 def _check_zones(job: JobConfig) -> list[Mistake]:
+    if job.cloud != "local":
+        return []
     twice = [name for name, count in Counter(zone.name for zone in job.local.zones).items() if count > 1]
     if twice:
         return [(("local", "zones"), f"zone {twice[0]} is there twice; give every zone a name of its own")]

@@ -7,8 +7,15 @@ BambooError                    exit code 1: failed, with a message
 ├── CloudError                 a provider could not do what was asked
 │   ├── CapacityError            nothing to be had there now: another zone or type may have it
 │   ├── QuotaError               the account may not have more
+│   ├── RequestRefusedError      the request itself is wrong (image, subnet): asking again does not help
 │   ├── CredentialsError         who are you
+│   │   └── NotPermittedError      known, but may not do that; the message names the permission
 │   └── InstanceGoneError        the instance is unknown to the cloud
+├── RemoteError                a rented machine could not be reached or made a node
+│   ├── UnreachableError         no SSH connection within the deadline
+│   ├── HostKeyError             it shows another host key than it was given: it is not our machine
+│   ├── ConnectionLostError      the connection broke in the middle: connect again and go on
+│   └── StepError                a step of the preparation failed; which, and what it said last
 ├── SignalledError             Ctrl-C or another signal (exit code 128 + its number): what goes on, and what does not
 │   └── DetachedError            Ctrl-C: all goes on
 ├── LeftBehindError            ``down`` could not prove that nothing is left
@@ -53,12 +60,42 @@ class QuotaError(CloudError):
     pass
 
 
+class RequestRefusedError(CloudError):
+    pass
+
+
 class CredentialsError(CloudError):
+    pass
+
+
+class NotPermittedError(CredentialsError):
     pass
 
 
 class InstanceGoneError(CloudError):
     pass
+
+
+class RemoteError(BambooError):
+    pass
+
+
+class UnreachableError(RemoteError):
+    pass
+
+
+class HostKeyError(RemoteError):
+    pass
+
+
+class ConnectionLostError(RemoteError):
+    pass
+
+
+class StepError(RemoteError):
+    def __init__(self, message: str, *, step: str, next_step: str = "") -> None:
+        super().__init__(message, next_step=next_step)
+        self.step = step
 
 
 class SignalledError(BambooError):

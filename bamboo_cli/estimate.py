@@ -21,6 +21,8 @@ from bamboo_cli.recipe_check import LayerSize, Model
 
 ASSUMED_FORWARD_S = 0.01
 """Of a layer and microbatch; a backward takes twice as long."""
+REMOTE_BOOT_S = 300.0
+"""Of an instance of EC2 and the installing of torch, before anything was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +61,12 @@ class AutoChoice:
 
 
 def weather_of(job: JobConfig) -> Weather:
+    """Of the local cloud what the job makes of it, of others what is usual."""
+    is_local = job.cloud == "local"
     return Weather(
-        hazard=job.local.preemptions_per_hour or PRIOR_HAZARD,
+        hazard=(job.local.preemptions_per_hour if is_local else 0.0) or PRIOR_HAZARD,
         num_accelerators=job.local.accelerators,
-        boot_s=PRIOR_BOOT_S + job.local.boot_delay_s,
+        boot_s=PRIOR_BOOT_S + (job.local.boot_delay_s if is_local else REMOTE_BOOT_S),
         memory_bytes=memory_bytes(job),
     )
 

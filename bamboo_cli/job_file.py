@@ -81,7 +81,7 @@ def load_job(path: Path, settings: Sequence[str] = (), environment: Mapping[str,
         job = JobConfig.model_validate(values)
     except ValidationError as error:
         raise _refusal(origins, mistakes_in(error)) from None
-    job = _resolve_trace(_resolve_recipe(job, origins), origins)
+    job = _resolve_wheelhouse(_resolve_trace(_resolve_recipe(job, origins), origins), origins)
     mistakes = cross_checks(job)
     if mistakes:
         raise _refusal(origins, mistakes)
@@ -253,6 +253,17 @@ def _resolve_trace(job: JobConfig, origins: _Origins) -> JobConfig:
         raise _refusal(origins, [(key, error.message)]) from None
     trace = job.local.trace.model_copy(update={"path": str(path)})
     return job.model_copy(update={"local": job.local.model_copy(update={"trace": trace})})
+
+
+def _resolve_wheelhouse(job: JobConfig, origins: _Origins) -> JobConfig:
+    """By its absolute path, and there."""
+    if job.aws is None or job.aws.wheelhouse is None:
+        return job
+    key = ("aws", "wheelhouse")
+    path = _absolute(key, job.aws.wheelhouse, origins)
+    if not path.is_dir():
+        raise _refusal(origins, [(key, f"there is no folder {path}")])
+    return job.model_copy(update={"aws": job.aws.model_copy(update={"wheelhouse": str(path)})})
 
 
 def _absolute(key: tuple[str, ...], file: str, origins: _Origins) -> Path:

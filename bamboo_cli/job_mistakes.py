@@ -68,7 +68,8 @@ def _explain(error: Any) -> str:
     if kind == "extra_forbidden":
         return _unknown_key(_own_key(error["loc"]))
     if kind == "missing":
-        return "is missing; every job needs it"
+        key = _own_key(error["loc"])
+        return f"is missing; every {'job' if len(key) == 1 else f'section `{spell(key[:-1])}`'} needs it"
     if kind == "value_error":
         return str(error["msg"]).removeprefix("Value error, ")
     if kind == "string_pattern_mismatch":

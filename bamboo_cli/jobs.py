@@ -1,29 +1,79 @@
 """What a job means to the coordinator and to the cloud. Pure."""
 
+from pathlib import Path
+
+from bamboo_trainer import storage
 from bamboo_trainer.control import Kill, TrainingSpec
 from bamboo_trainer.plan import NodeId
 
 from bamboo_cli.config import DrillConfig, JobConfig
-from bamboo_cli.coordinator.settings import MAX_BACK_OFF_S, PATIENCE_S, ClusterConfig, Drill, RunSpec
+from bamboo_cli.coordinator.settings import (
+    BOOT_PATIENCE_S,
+    MAX_BACK_OFF_S,
+    PATIENCE_S,
+    ClusterConfig,
+    Drill,
+    RunSpec,
+)
+from bamboo_cli.providers.aws_cloud.known import AwsSettings
 from bamboo_cli.providers.local import LocalConfig, LocalTrace, LocalZone
+from bamboo_cli.remote.settings import RemoteConfig
 
 AUTO = 0
 """``TrainingSpec.checkpoint_every`` that the coordinator resolves when the layers have been measured."""
+REMOTE_BOOT_PATIENCE_S = 1800.0
+"""A large image boots for minutes, and torch is installed over the network."""
+UPLINK_PATIENCE_S = 600.0
+"""Nodes train on without us; what they do meanwhile is not to be thrown away because a network here is down."""
+AWS_NOTICE_S = 120.0
+
+
+def zones_of(job: JobConfig) -> tuple[str, ...]:
+    """Best first. Those of AWS are in the job once its cluster is made: ``market.settle``."""
+    if job.cloud == "aws":
+        return job.on_aws.zones
+    return tuple(zone.name for zone in sorted(job.local.zones, key=lambda zone: zone.spot_usd_per_hour))
 
 
 def cluster_config(job: JobConfig, cluster_id: str) -> ClusterConfig:
-    by_price = sorted(job.local.zones, key=lambda zone: zone.spot_usd_per_hour)
     speed = job.local.trace.speed if job.local.trace else 1.0
     return ClusterConfig(
         cluster_id=cluster_id,
         num_nodes=job.num_nodes,
         num_accelerators=job.local.accelerators,
-        zones=tuple(zone.name for zone in by_price),
+        zones=zones_of(job),
         replace=job.local.replace,
         lease_s=job.lease_s,
+        uplink_patience_s=0.0 if job.cloud == "local" else UPLINK_PATIENCE_S,
         beat_s=min(1.0, job.lease_s / 5),  # several beats fit into a lease, so that one late beat is no loss
         patience_s=PATIENCE_S / max(1.0, speed),
         max_back_off_s=MAX_BACK_OFF_S / max(1.0, speed),
+        boot_patience_s=BOOT_PATIENCE_S if job.cloud == "local" else REMOTE_BOOT_PATIENCE_S,
+        on_demand_fallback=job.cloud == "aws" and job.on_aws.on_demand_fallback,
+    )
+
+
+def notice_s(job: JobConfig) -> float:
+    """Ahead of a preemption that is asked for."""
+    return job.local.notice_s if job.cloud == "local" else AWS_NOTICE_S
+
+
+def aws_settings(job: JobConfig) -> AwsSettings:
+    aws = job.on_aws
+    return AwsSettings(
+        regions=aws.regions,
+        zones=aws.zones,
+        types=aws.types,
+        max_price_usd_per_hour=aws.max_price_usd_per_hour,
+        on_demand_fallback=aws.on_demand_fallback,
+        image=aws.image,
+        ssh_user=aws.ssh_user,
+        ssh_from=None if aws.ssh_from == "auto" else aws.ssh_from,
+        bastion=aws.bastion,
+        subnets=aws.subnets,
+        volume_gb=aws.volume_gb,
+        profile=aws.profile,
+        fault_injection_role=aws.fault_injection_role,
     )
 
 
@@ -42,7 +92,23 @@ def local_config(job: JobConfig) -> LocalConfig:
     )
 
 
-def run_spec(job: JobConfig, run_id: str, default_checkpoint_url: str, recipe_sha256: str = "") -> RunSpec:
+def remote_config(job: JobConfig) -> RemoteConfig:
+    """What is wished of machines that come without an agent."""
+    if job.cloud != "aws":
+        return RemoteConfig()
+    aws = job.on_aws
+    store = storage.package_of(job.checkpoint.url or "")
+    return RemoteConfig(
+        index_url=aws.torch_index_url or "",
+        packages=() if store == "fsspec" else (store,),
+        wheelhouse=Path(aws.wheelhouse) if aws.wheelhouse else None,
+        orphan_after_s=60.0 * aws.orphan_after_min,
+    )
+
+
+def run_spec(
+    job: JobConfig, run_id: str, default_checkpoint_url: str, recipe_sha256: str = "", recipe_source: str = ""
+) -> RunSpec:
     """``default_checkpoint_url``: the folder for this run's checkpoints unless the job names one for all its runs."""
     url = f"{job.checkpoint.url.rstrip('/')}/{run_id}" if job.checkpoint.url else default_checkpoint_url
     return RunSpec(
@@ -50,6 +116,7 @@ def run_spec(job: JobConfig, run_id: str, default_checkpoint_url: str, recipe_sh
             run_id=run_id,
             recipe=job.recipe,
             recipe_options=job.recipe_options,
+            recipe_source=recipe_source,
             num_steps=job.steps,
             num_microbatches=job.num_microbatches,
             microbatch_size=job.microbatch_size,
@@ -66,7 +133,7 @@ def run_spec(job: JobConfig, run_id: str, default_checkpoint_url: str, recipe_sh
         mode=None if job.redundancy == "auto" else job.redundancy,
         level=None if job.redundancy_level == "auto" else job.redundancy_level,
         memory_bytes=memory_bytes(job),
-        hazard=job.local.preemptions_per_hour or None,
+        hazard=(job.local.preemptions_per_hour or None) if job.cloud == "local" else None,
         checkpoints_kept=job.checkpoint.keep,
         drills=tuple(_drill(entry) for entry in job.drill if entry.action is None),
         recipe_sha256=recipe_sha256,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from bamboo_cli.commands import (
+    check,
     cost,
     demo,
     down,
@@ -16,6 +17,7 @@ from bamboo_cli.commands import (
     logs,
     plan,
     preempt,
+    prices,
     run,
     status,
     trace,
@@ -61,7 +63,9 @@ def bamboo(
     """
 
 
-for _command in (init, demo, plan, drill, run, up, train, status, logs, events, trace, cost, verify, preempt, down):
+_before = (init, demo, plan, check, prices, drill)
+_during = (run, up, train, status, logs, events, trace, cost, verify, preempt, down)
+for _command in (*_before, *_during):
     app.command(_command.__name__.rpartition(".")[2])(_command.command)
 
 

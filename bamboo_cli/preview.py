@@ -1,5 +1,6 @@
 """What a job would look like on the nodes that it asks for, before anything is rented. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bamboo_trainer.arrangement import arrangement_of
@@ -11,7 +12,8 @@ from bamboo_trainer.reconfigure import plan_boundary
 from bamboo_trainer.survival import losses_survived, zones_that_matter
 from bamboo_trainer.wanted import Wanted
 
-from bamboo_cli.config import JobConfig, ZoneConfig
+from bamboo_cli.config import JobConfig
+from bamboo_cli.coordinator.zones import region_of
 from bamboo_cli.estimate import (
     AutoChoice,
     ProtectionPrice,
@@ -21,6 +23,7 @@ from bamboo_cli.estimate import (
     wanted_of,
     weather_of,
 )
+from bamboo_cli.market import MarketZone, local_market
 from bamboo_cli.recipe_check import Model
 
 
@@ -41,6 +44,7 @@ class PlacedWorker:
 class PlacedNode:
     node_id: NodeId
     zone: str
+    instance_type: str
     spot_usd_per_hour: float
     on_demand_usd_per_hour: float
     workers: tuple[PlacedWorker, ...]
@@ -73,13 +77,14 @@ class Preview:
     on_demand_usd_per_hour: float
     protections: tuple[ProtectionPrice, ...]
     auto: AutoChoice
+    price_sources: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
-def preview(job: JobConfig, model: Model | None = None) -> Preview:
-    """Nodes cheapest zone first and spread over zones, stages even, or layers where the stages are the planner's.
-    Raises dryrun.DeadlockError."""
-    zones = _spread(job)
+def preview(job: JobConfig, model: Model | None = None, market: Sequence[MarketZone] | None = None) -> Preview:
+    """Nodes best zone first and spread over zones, stages even, or layers where the stages are the planner's.
+    ``market`` None: the job's local one. Raises dryrun.DeadlockError."""
+    zones = _spread(local_market(job) if market is None else market, job.num_nodes)
     costs = assumed_costs(job, model if job.is_auto else None)
     wanted = wanted_of(job, costs, weather_of(job))
     plan = _plan(wanted, _candidates(zones, job.local.accelerators))
@@ -91,6 +96,7 @@ def preview(job: JobConfig, model: Model | None = None) -> Preview:
         PlacedNode(
             node_id=node_id,
             zone=zone.name,
+            instance_type=zone.instance_type,
             spot_usd_per_hour=zone.spot_usd_per_hour,
             on_demand_usd_per_hour=zone.on_demand_usd_per_hour,
             workers=tuple(_placed(c.worker_id, plan, result, unit) for c in candidates if c.node_id == node_id),
@@ -119,6 +125,7 @@ def preview(job: JobConfig, model: Model | None = None) -> Preview:
         on_demand_usd_per_hour=sum(node.on_demand_usd_per_hour for node in nodes),
         protections=prices(job, model),
         auto=auto_choice(job, model),
+        price_sources=tuple(dict.fromkeys(zone.price_source for zone in zones)),
         warnings=tuple(_warnings(job, plan, model)),
     )
 
@@ -139,6 +146,8 @@ def _warnings(job: JobConfig, plan: Plan, model: Model | None) -> list[str]:
         found.append("no node stands by: after a loss a neighbour runs two stages until a new node has booted")
     if job.pipelines == "auto":
         found.append("with `pipelines: auto` the last bits of the weights depend on which nodes come and go when")
+    if job.cloud == "aws" and "0.0.0.0/0" in job.on_aws.ssh_from:
+        found.append("SSH is open to the whole world (aws.ssh_from)")
     if not job.local.replace:
         found.append("nodes that are taken are not replaced (local.replace: false)")
     if model is None:
@@ -146,24 +155,24 @@ def _warnings(job: JobConfig, plan: Plan, model: Model | None) -> list[str]:
     return found
 
 
-def _spread(job: JobConfig) -> list[ZoneConfig]:
-    """A zone per node: round the zones, cheapest first, as long as they have room."""
-    room = {zone.name: zone.capacity for zone in job.local.zones}
-    by_price = sorted(job.local.zones, key=lambda zone: zone.spot_usd_per_hour)
-    chosen: list[ZoneConfig] = []
-    while len(chosen) < job.num_nodes:
-        for zone in by_price:
-            if room[zone.name] and len(chosen) < job.num_nodes:
+def _spread(market: Sequence[MarketZone], num_nodes: int) -> list[MarketZone]:
+    """A zone per node: round the zones of the first region, best first, as long as they have room."""
+    home = [zone for zone in market if region_of(zone.name) == region_of(market[0].name)]
+    room = {zone.name: num_nodes if zone.capacity is None else zone.capacity for zone in home}
+    chosen: list[MarketZone] = []
+    while len(chosen) < num_nodes:
+        for zone in home:
+            if room[zone.name] and len(chosen) < num_nodes:
                 room[zone.name] -= 1
                 chosen.append(zone)
     return chosen
 
 
-def _named(zones: list[ZoneConfig]) -> dict[NodeId, ZoneConfig]:
+def _named(zones: list[MarketZone]) -> dict[NodeId, MarketZone]:
     return {NodeId(f"n{index + 1}"): zone for index, zone in enumerate(zones)}
 
 
-def _candidates(zones: list[ZoneConfig], num_accelerators: int) -> list[Candidate]:
+def _candidates(zones: list[MarketZone], num_accelerators: int) -> list[Candidate]:
     return [
         Candidate(worker_id=WorkerId(f"{node_id}/{k + 1}"), node_id=node_id, zone=zone.name, address="", port=0)
         for node_id, zone in _named(zones).items()

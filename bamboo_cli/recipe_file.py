@@ -4,6 +4,8 @@ import hashlib
 import importlib.util
 from pathlib import Path
 
+from bamboo_cli.errors import UsageError
+
 READY_PACKAGE = "bamboo_trainer.models"
 
 
@@ -14,6 +16,19 @@ def recipe_file(recipe: str) -> Path | None:
         return Path(name)
     found = importlib.util.find_spec(f"{READY_PACKAGE}.{name}")
     return Path(found.origin) if found is not None and found.origin is not None else None
+
+
+def recipe_source(recipe: str, cloud: str) -> str:
+    """What a recipe file of the user's says, where the nodes are other machines; not what it imports. Raises UsageError
+    when it cannot be read.
+    """
+    name, _, _ = recipe.partition(":")
+    if cloud == "local" or not name.endswith(".py"):
+        return ""
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the recipe {name} cannot be read: {error}", next_step="Is it a Python file?") from error
 
 
 def recipe_digest(recipe: str) -> str:

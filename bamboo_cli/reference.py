@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from bamboo_cli.config import CheckpointConfig, DrillConfig, JobConfig, LocalCloudConfig, TraceConfig, ZoneConfig
+from bamboo_cli.config_aws import AwsConfig
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -49,6 +50,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("local", LocalCloudConfig),
     ("local.zones[]", ZoneConfig),
     ("local.trace", TraceConfig),
+    ("aws", AwsConfig),
     ("drill[]", DrillConfig),
 )
 
@@ -106,7 +108,7 @@ def _default(field: FieldInfo) -> str:
     if value is None or value == () or value == {} or isinstance(value, BaseModel):
         return ""
     if isinstance(value, tuple):
-        return ", ".join(f"`{item.name}`" for item in value)
+        return ", ".join(f"`{item if isinstance(item, str) else item.name}`" for item in value)
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 

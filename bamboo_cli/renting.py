@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from bamboo_cli import clusters, output, paths
 from bamboo_cli.config import JobConfig
 from bamboo_cli.errors import DetachedError, SignalledError, StateError
+from bamboo_cli.market import market_of, settle
 from bamboo_cli.preview import preview
-from bamboo_cli.recipe_check import check_recipe
+from bamboo_cli.recipe_check import check_recipe, missing_packages
 from bamboo_cli.signals import Terminated
 from bamboo_cli.storage_check import check_storage
 
@@ -22,7 +23,7 @@ def rent(job: JobConfig, job_text: str, cluster: str | None, *, yes: bool, new: 
     """
     name = cluster or job.name
     try:
-        is_up = _agree(job, name, yes=yes, new=new)
+        is_up, job = _agree(job, name, yes=yes, new=new)
     except (KeyboardInterrupt, Terminated) as signalled:
         code = signalled.exit_code if isinstance(signalled, Terminated) else 130
         raise SignalledError("interrupted; nothing was rented", exit_code=code) from None
@@ -52,18 +53,25 @@ def _may_be_rented(name: str) -> DetachedError:
     )
 
 
-def _agree(job: JobConfig, name: str, *, yes: bool, new: bool) -> bool:
-    """Whether the cluster is up. One that is not is agreed on, and the job tried, before anything is rented."""
+def _agree(job: JobConfig, name: str, *, yes: bool, new: bool) -> tuple[bool, JobConfig]:
+    """Whether the cluster is up, and the job with its zones. A cluster that is not is agreed on, and the job tried,
+    before anything is rented."""
     is_up = _is_up(name, new=new)
     if not is_up:
-        price = preview(job).spot_usd_per_hour
+        market = market_of(job)
+        price = preview(job, market=market).spot_usd_per_hour
         output.confirm(
             f"Rent {output.plural(job.num_nodes, 'node')} on {job.cloud} for {output.usd(price)} an hour?", yes=yes
         )
+        job = settle(job, market)
         check_storage(job)
-        check_recipe(job)
+        missing = [] if job.cloud == "local" else missing_packages()
+        if missing:  # nodes have their own
+            output.note(f"the recipe was not tried: {', '.join(missing)} is not installed on this machine")
+        else:
+            check_recipe(job)
         is_up = _is_up(name, new=new)  # another command may have been faster meanwhile
-    return is_up
+    return is_up, job
 
 
 def _is_up(name: str, *, new: bool) -> bool:

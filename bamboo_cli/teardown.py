@@ -4,16 +4,17 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bamboo_cli import clusters, output
-from bamboo_cli.errors import BambooError, LeftBehindError, SignalledError, StateError
-from bamboo_cli.providers.base import InstanceState, Provider
+from bamboo_cli.errors import BambooError, SignalledError, StateError
+from bamboo_cli.providers import aws
+from bamboo_cli.providers.base import Provider
 from bamboo_cli.providers.choose import provider_of_cloud
 from bamboo_cli.signals import Terminated
+from bamboo_cli.sweeping import end_instances, prove_nothing_left, require_credentials
 
-SWEEP_DEADLINE_S = 120.0
 END_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 60.0
 POLL_S = 0.2
@@ -50,6 +51,7 @@ def give_back(
     cluster_dir: Path,
     *,
     before: Callable[[], None] = lambda: None,
+    all_regions: bool = False,
     obeyed: tuple[type[BaseException], ...] = (KeyboardInterrupt, Terminated),
 ) -> Down:
     """``bring_down``, after ``before``. A signal meanwhile is ``obeyed``, but not in silence: raises SignalledError
@@ -57,7 +59,7 @@ def give_back(
     """
     try:
         before()
-        return bring_down(cluster_dir)
+        return bring_down(cluster_dir, all_regions=all_regions)
     except obeyed as signalled:
         raise SignalledError(
             f"interrupted while everything was being given back; {_left_now(cluster_dir)}",
@@ -69,73 +71,78 @@ def give_back(
 def _left_now(cluster_dir: Path) -> str:
     try:
         identity = clusters.read_identity(cluster_dir)
-        left = provider_of_cloud(identity.cloud).left_behind(identity.cluster_id)
+        left = _provider(identity, cluster_dir).left_behind(identity.cluster_id)
     except BambooError as error:
         return f"what is left is not known ({error.message})"
     return f"{output.plural(len(left), 'thing')} still there, which may cost money ({'; '.join(left)})"
 
 
-def bring_down(cluster_dir: Path) -> Down:
+def bring_down(cluster_dir: Path, *, all_regions: bool = False) -> Down:
     """End the run, give back all instances, end the coordinator, and prove that nothing is left.
 
     A coordinator that died is started once more, so that it closes the books; if that fails (a damaged state file, say)
-    the instances are swept by the cluster's mark. Raises LeftBehindError with what is still there.
+    the instances are swept by the cluster's mark. Raises CredentialsError when the cloud does not know us, before
+    anything is done; LeftBehindError with what is still there. ``all_regions``: look in all, not only in the job's.
     """
     identity = clusters.read_identity(cluster_dir)
-    provider = provider_of_cloud(identity.cloud)
+    if all_regions and identity.cloud == "aws":
+        identity = replace(identity, regions=aws.all_regions(identity.profile))
+    provider = _provider(identity, cluster_dir)
+    require_credentials(provider, identity.cluster_id, str(cluster_dir))
+    trouble: tuple[str, ...] = ()
     try:
-        detail, by = _ask_coordinator(cluster_dir), "coordinator"
+        detail, by = _ask_coordinator(cluster_dir, provider), "coordinator"
     except BambooError as error:
         output.note(f"the coordinator could not close the cluster ({error.message}); sweeping it from here")
         _end_coordinator(cluster_dir)
-        detail, by = _sweep(provider, identity.cluster_id), "sweep"
+        swept = end_instances(provider, identity.cluster_id)
+        detail, by, trouble = f"{output.plural(swept.num_ended, 'instance')} ended", "sweep", swept.trouble
     _await_end_of_coordinator(cluster_dir)
-    left = _await_nothing_left(provider, identity.cluster_id)
-    if left:
-        raise LeftBehindError(
-            f"{len(left)} things of cluster {identity.cluster_id} are still there:\n  " + "\n  ".join(left),
-            next_step="Try `bamboo down` again; if that does not help, end them by hand.",
-        )
+    prove_nothing_left(provider, identity.cluster_id, trouble)
     provider.retire()  # the local cloud's daemon, unless another cluster has instances
     return Down(cluster_id=identity.cluster_id, by=by, detail=detail)
 
 
-def _ask_coordinator(cluster_dir: Path) -> str:
+def sweep_by_id(cluster_id: str, profile: str | None) -> Down:
+    """A cluster of AWS whose record is lost, by its tag alone, in all regions. Raises as ``bring_down``."""
+    provider = provider_of_cloud("aws", regions=aws.all_regions(profile), profile=profile)
+    swept = end_instances(provider, cluster_id)
+    prove_nothing_left(provider, cluster_id, swept.trouble)
+    return Down(cluster_id=cluster_id, by="sweep", detail=f"{output.plural(swept.num_ended, 'instance')} ended")
+
+
+def _provider(identity: clusters.Identity, cluster_dir: Path) -> Provider:
+    return provider_of_cloud(identity.cloud, cluster_dir, regions=identity.regions, profile=identity.profile)
+
+
+def _ask_coordinator(cluster_dir: Path, provider: Provider) -> str:
     """One that dies meanwhile is started again: only it can close the books. Raises BambooError."""
     from bamboo_cli.coordinator import lock
 
     for _ in range(ATTEMPTS - 1):
         try:
-            return _ask_once(cluster_dir)
+            return _ask_once(cluster_dir, provider)
         except StateError:
             if lock.is_locked(cluster_dir):
                 raise
-    return _ask_once(cluster_dir)
+    return _ask_once(cluster_dir, provider)
 
 
-def _ask_once(cluster_dir: Path) -> str:
+def _ask_once(cluster_dir: Path, provider: Provider) -> str:
+    from bamboo_cli.coordinator.reader import read_refusal
     from bamboo_cli.coordinator.store import ClusterState, RequestKind, state_path
 
     path = state_path(cluster_dir)
     if clusters.read_state(path) is ClusterState.CLOSED:
         return "it was down already"
-    return clusters.ask(path, RequestKind.DOWN, {}, what="all nodes to be given back")
-
-
-def _sweep(provider: Provider, cluster_id: str) -> str:
-    """Terminate whatever carries the mark, until the cloud lists nothing alive. Raises CloudError."""
-    ended: set[str] = set()
-    deadline = time.monotonic() + SWEEP_DEADLINE_S
-    with output.waiting("the cloud to end the instances") as saw:
-        while time.monotonic() < deadline:
-            alive = [i for i in provider.instances(cluster_id) if i.state is not InstanceState.TERMINATED]
-            if not alive:
-                break
-            saw(f"{len(alive)} left")
-            ended |= {instance.instance_id for instance in alive}
-            provider.terminate(tuple(instance.instance_id for instance in alive))
-            time.sleep(POLL_S)
-    return f"{output.plural(len(ended), 'instance')} ended"
+    return clusters.ask(
+        path,
+        RequestKind.DOWN,
+        {},
+        what="all nodes to be given back",
+        deadline_s=max(clusters.ANSWER_DEADLINE_S, provider.ends_within_s),
+        hopeless=lambda: read_refusal(path),
+    )
 
 
 def _end_coordinator(cluster_dir: Path) -> None:
@@ -167,11 +174,3 @@ def _await_end_of_coordinator(cluster_dir: Path) -> None:
                 next_step="End it by hand, then try `bamboo down` again.",
             )
         time.sleep(POLL_S)
-
-
-def _await_nothing_left(provider: Provider, cluster_id: str) -> tuple[str, ...]:
-    """Ended processes may linger for a moment; what is still there after that counts."""
-    deadline = time.monotonic() + END_DEADLINE_S
-    while (left := provider.left_behind(cluster_id)) and time.monotonic() < deadline:
-        time.sleep(POLL_S)
-    return left

@@ -93,12 +93,13 @@ def run_to_join(path: Path, job: "JobConfig", resume: str | None = None) -> str 
     """
     from bamboo_cli import jobs
     from bamboo_cli.coordinator.reader import read_active_spec
-    from bamboo_cli.recipe_file import recipe_digest
+    from bamboo_cli.recipe_file import recipe_digest, recipe_source
 
     spec = read_active_spec(path)
     if spec is None:
         return None
-    asked = jobs.run_spec(job, spec.run_id, spec.training.checkpoint_url, recipe_digest(job.recipe))
+    digest, source = recipe_digest(job.recipe), recipe_source(job.recipe, job.cloud)
+    asked = jobs.run_spec(job, spec.run_id, spec.training.checkpoint_url, digest, source)
     resumed = spec.resumes.run_id if spec.resumes is not None else None
     if asked != replace(spec, resumes=None) or resume not in (None, LATEST, spec.run_id, resumed):
         name = path.parent.name
@@ -116,12 +117,13 @@ def start_run(path: Path, job: "JobConfig", job_text: str, resumes: "Resumes | N
     ``resumes``: what it goes on from; None: it begins at step 0.
     """
     from bamboo_cli.coordinator.store import RequestKind
-    from bamboo_cli.recipe_file import recipe_digest
+    from bamboo_cli.recipe_file import recipe_digest, recipe_source
 
     payload = {
         "job_text": job_text,
         "job": job.model_dump(mode="json", exclude_unset=True),
         "recipe_sha256": recipe_digest(job.recipe),
+        "recipe_source": recipe_source(job.recipe, job.cloud),
         "resumes": None if resumes is None else asdict(resumes),
     }
     return clusters.ask(path, RequestKind.TRAIN, payload, what="the coordinator to take the run")

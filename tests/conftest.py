@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
 from tests.cluster import Bamboo
+
+if TYPE_CHECKING:
+    from tests.aws.double import AwsDouble
 
 settings.register_profile(
     "shared", deadline=None
@@ -44,3 +47,20 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
         return known[key]
 
     return weights
+
+
+@pytest.fixture(scope="session")
+def _aws_server() -> "Iterator[AwsDouble]":
+    from tests.aws.double import AwsDouble  # loads moto, which takes seconds
+
+    double = AwsDouble()
+    yield double
+    double.close()
+
+
+@pytest.fixture
+def aws(_aws_server: "AwsDouble") -> "Iterator[AwsDouble]":
+    """AWS, new for each test: instances are entries in a list. With machines: ``cloud`` in tests/aws/conftest.py."""
+    _aws_server.reset()
+    yield _aws_server
+    assert not _aws_server.account.unsupported, "\n".join(_aws_server.account.unsupported)

@@ -1,7 +1,7 @@
-"""A recipe: ``mlp`` that takes its time (about a third of a second a step) until the file ``gate`` is there.
+"""A recipe: ``mlp``, or another, that takes its time (about a third of a second a step) until a file ``gate`` is there.
 
 So a test may wait for what it wants to see, however busy the machine is, and then let the run end quickly. The numbers
-are those of ``mlp``.
+are those of the recipe itself.
 """
 
 import time
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bamboo_trainer.models import mlp
+from bamboo_trainer.models import gpt2, mlp
 from bamboo_trainer.recipe import Dataset, Recipe
 
 BATCH_S = 0.08
@@ -20,16 +20,18 @@ BATCH_S = 0.08
 class Paced:
     samples: Dataset
     gate: Path
+    pause_s: float
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def batch(self, sample_ids: Sequence[int]) -> tuple[Any, Any]:
         if not self.gate.exists():
-            time.sleep(BATCH_S)
+            time.sleep(self.pause_s)
         return self.samples.batch(sample_ids)
 
 
-def recipe(*, gate: str) -> Recipe:
-    plain = mlp.recipe()
-    return replace(plain, dataset=Paced(plain.dataset, Path(gate)))
+def recipe(*, gate: str, model: str = "mlp", pause_s: float = BATCH_S, **options: Any) -> Recipe:
+    """``pause_s``: a microbatch, at each end of the pipeline. ``options``: of the model."""
+    plain = {"mlp": mlp.recipe, "gpt2": gpt2.recipe}[model](**options)
+    return replace(plain, dataset=Paced(plain.dataset, Path(gate), pause_s))

@@ -10,11 +10,11 @@ DEADLINE_S = 60.0
 T = TypeVar("T")
 
 
-async def until(condition: Callable[[], bool], what: str) -> None:
-    """For what happens in this process. Fails with ``what`` after ``DEADLINE_S``."""
-    deadline = time.monotonic() + DEADLINE_S
+async def until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """For what happens in this process. Fails with ``what`` after ``deadline_s``."""
+    deadline = time.monotonic() + deadline_s
     while not condition():
-        assert time.monotonic() < deadline, f"waited {DEADLINE_S} s for {what}"
+        assert time.monotonic() < deadline, f"waited {deadline_s} s for {what}"
         await asyncio.sleep(0.005)
 
 

@@ -39,6 +39,9 @@ class AgentConfig:
     """AWS recommends 5 s; its notice comes up to 120 s ahead."""
     num_accelerators: int | None = None
     """Workers of the node. None: one for each device that the machine has, and at least one."""
+    orphan_after_s: float = 0.0
+    """Without a link to the coordinator for so long, the agent ends its machine; 0: never."""
+    shutdown_command: tuple[str, ...] = ("shutdown", "-h", "now")
 
     @property
     def endpoint(self) -> str:

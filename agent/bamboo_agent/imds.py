@@ -5,6 +5,7 @@ Each request has a total time limit, which http.client cannot give: a service th
 
 import asyncio
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 TOKEN_PATH = "/latest/api/token"
@@ -19,9 +20,11 @@ class MetadataError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
+class Answer:
     status: int
     body: str
+    date: float | None
+    """The service's own clock, in seconds since the epoch; None: it does not say."""
 
 
 class MetadataService:
@@ -32,19 +35,19 @@ class MetadataService:
         self._request_s = request_s
         self._token: str | None = None
 
-    async def get(self, path: str) -> str | None:
-        """The text at ``path``; None where there is none (404). Raises MetadataError."""
+    async def get(self, path: str) -> Answer | None:
+        """What is at ``path``; None where there is nothing (404). Raises MetadataError."""
         answer = await self._get_with_token(path)
         if answer.status == 401:
             self._token = None
             answer = await self._get_with_token(path)
         if answer.status == 200:
-            return answer.body
+            return answer
         if answer.status == 404:
             return None
         raise MetadataError(f"answered {answer.status} for {path}")
 
-    async def _get_with_token(self, path: str) -> _Answer:
+    async def _get_with_token(self, path: str) -> Answer:
         if self._token is None:
             ttl = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_TTL_S)}
             answer = await self._request("PUT", TOKEN_PATH, ttl)
@@ -53,7 +56,7 @@ class MetadataService:
             self._token = answer.body.strip()
         return await self._request("GET", path, {"X-aws-ec2-metadata-token": self._token})
 
-    async def _request(self, method: str, path: str, headers: dict[str, str]) -> _Answer:
+    async def _request(self, method: str, path: str, headers: dict[str, str]) -> Answer:
         url = urlsplit(self.endpoint)
         lines = [f"{method} {path} HTTP/1.1", f"Host: {url.netloc}", "Connection: close", "Content-Length: 0"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -68,7 +71,7 @@ class MetadataService:
             raise MetadataError("does not speak HTTP") from error
 
 
-async def _exchange(host: str, port: int, request: str) -> _Answer:
+async def _exchange(host: str, port: int, request: str) -> Answer:
     """Raises OSError, ValueError, IncompleteReadError, LimitOverrunError."""
     reader, writer = await asyncio.open_connection(host, port, limit=BODY_BYTES)
     try:
@@ -83,6 +86,13 @@ async def _exchange(host: str, port: int, request: str) -> _Answer:
             body = await reader.readexactly(min(int(headers["content-length"]), BODY_BYTES))
         else:
             body = await reader.read(BODY_BYTES)
-        return _Answer(status=int(status), body=body.decode())
+        return Answer(status=int(status), body=body.decode(), date=_date(headers.get("date", "")))
     finally:
         writer.close()
+
+
+def _date(text: str) -> float | None:
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (ValueError, TypeError):
+        return None

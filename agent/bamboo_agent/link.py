@@ -26,6 +26,7 @@ from bamboo_agent.messages import (
     Refused,
     ToAgent,
     Welcome,
+    decode_envelope,
     decode_to_agent,
 )
 
@@ -72,6 +73,16 @@ class Link:
         """Highest sequence sent on this connection."""
         self._news = asyncio.Event()
         self._outage = _Outage()
+        self._alone_since: float | None = time.monotonic()
+
+    @property
+    def alone_s(self) -> float:
+        """How long there has been no link; a link counts while its pings are answered."""
+        return 0.0 if self._alone_since is None else time.monotonic() - self._alone_since
+
+    def kept(self) -> tuple[Envelope, ...]:
+        """What the coordinator has not acknowledged."""
+        return tuple(decode_envelope(text) for _, text in sorted(self._kept.items()))
 
     def say(self, message: AgentMessage) -> None:
         self._last += 1
@@ -113,11 +124,17 @@ class Link:
             if not isinstance(answer, Welcome):
                 raise ProtocolError(f"the coordinator answered a join with {answer.kind}")
             self._outage.ended()
-            self._acknowledge(answer.acknowledged)
-            self._sent = self._acknowledged
-            await _until_one_ends(
-                self._send_envelopes(connection), self._send_beats(connection, answer.beat_s), self._receive(connection)
-            )
+            self._alone_since = None
+            try:
+                self._acknowledge(answer.acknowledged)
+                self._sent = self._acknowledged
+                await _until_one_ends(
+                    self._send_envelopes(connection),
+                    self._send_beats(connection, answer.beat_s),
+                    self._receive(connection),
+                )
+            finally:
+                self._alone_since = time.monotonic()
 
     async def _send_envelopes(self, connection: ClientConnection) -> None:
         while True:

@@ -57,6 +57,8 @@ class Beat:
 
     kind: Literal["beat"] = "beat"
     silence_s: dict[str, float]
+    sent_at: float = 0.0
+    """By the agent's clock; 0: an older agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,7 @@ class WorkerSaid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """The cloud takes the node at ``deadline`` (seconds since the epoch)."""
+    """The cloud takes the node at ``deadline`` (seconds since the epoch, by the agent's clock)."""
 
     kind: Literal["notice"] = "notice"
     action: str
@@ -191,6 +193,7 @@ class Leave:
 ToAgent = Welcome | Refused | Acknowledge | StartWorker | StopWorker | TellWorker | Leave
 
 _FROM_AGENT: TypeAdapter[FromAgent] = TypeAdapter(Annotated[FromAgent, Field(discriminator="kind")])
+_ENVELOPE: TypeAdapter[Envelope] = TypeAdapter(Envelope)
 _TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(Annotated[ToAgent, Field(discriminator="kind")])
 
 
@@ -198,6 +201,11 @@ def decode_from_agent(text: str | bytes) -> FromAgent:
     """Raises ValueError (pydantic.ValidationError, json.JSONDecodeError) on anything else."""
     value: Any = json.loads(text)
     return _FROM_AGENT.validate_python(value)
+
+
+def decode_envelope(text: str | bytes) -> Envelope:
+    """Raises ValueError on anything else."""
+    return _ENVELOPE.validate_json(text)
 
 
 def decode_to_agent(text: str | bytes) -> ToAgent:

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from bamboo_agent.imds import REQUEST_S, MetadataError, MetadataService
+from bamboo_agent.imds import REQUEST_S, Answer, MetadataError, MetadataService
 from bamboo_agent.messages import AgentMessage, Hint, MetadataTrouble, Notice
 
 log = logging.getLogger(__name__)
 
 ACTION_PATH = "/latest/meta-data/spot/instance-action"
 REBALANCE_PATH = "/latest/meta-data/events/recommendations/rebalance"
+MEASURABLE_S = 2.0
 TELL_AGAIN_S = 3600.0
 """A service that fails now and then is not told of more often."""
 
@@ -38,7 +39,8 @@ class NoticeWatch:
         self._poll_s = poll_s
         self._request_s = request_s
         self._say = say
-        self._said: set[AgentMessage] = set()
+        self._said: set[str] = set()
+        """Answers."""
         self._failing = False
         self._told_at: float | None = None
 
@@ -56,14 +58,14 @@ class NoticeWatch:
     async def _poll(self, service: MetadataService) -> None:
         action = await service.get(ACTION_PATH)
         if action is not None:
-            self._say_once(parse_action(action))
+            self._say_once(action, parse_action(action.body, _ahead_s(action, time.time())))
         rebalance = await service.get(REBALANCE_PATH)
         if rebalance is not None:
-            self._say_once(Hint(detail=f"rebalance recommendation: {rebalance[:200]}"))
+            self._say_once(rebalance, Hint(detail=f"rebalance recommendation: {rebalance.body[:200]}"))
 
-    def _say_once(self, message: Notice | Hint) -> None:
-        if message not in self._said:
-            self._said.add(message)
+    def _say_once(self, answer: Answer, message: Notice | Hint) -> None:
+        if answer.body not in self._said:
+            self._said.add(answer.body)
             log.warning("from the cloud: %s", message)
             self._say(message)
 
@@ -83,10 +85,17 @@ class NoticeWatch:
             self._say(MetadataTrouble(detail=f"{service.endpoint}: {error}"))
 
 
-def parse_action(text: str) -> Notice:
-    """Raises MetadataError."""
+def parse_action(text: str, ahead_s: float = 0.0) -> Notice:
+    """``ahead_s``: of the cloud's clock, before this machine's, by which the deadline is told. Raises MetadataError."""
     try:
         value: Any = json.loads(text)
-        return Notice(action=str(value["action"]), deadline=datetime.fromisoformat(value["time"]).timestamp())
+        deadline = datetime.fromisoformat(value["time"]).timestamp() - ahead_s
+        return Notice(action=str(value["action"]), deadline=deadline)
     except (ValueError, TypeError, KeyError) as error:
         raise MetadataError(f"answered {text[:120]!r} for {ACTION_PATH}") from error
+
+
+def _ahead_s(answer: Answer, now: float) -> float:
+    """0 for what a date in whole seconds, and the way of the answer, can explain."""
+    ahead_s = 0.0 if answer.date is None else answer.date - now
+    return ahead_s if abs(ahead_s) > MEASURABLE_S else 0.0

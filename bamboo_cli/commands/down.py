@@ -10,13 +10,21 @@ from bamboo_cli.commands import options
 def command(
     cluster: options.Cluster = None,
     now: Annotated[bool, typer.Option("--now", help="Do not wait for a checkpoint.")] = False,
+    all_regions: Annotated[
+        bool, typer.Option("--all-regions", help="AWS: look in every region, not only in those of the job.")
+    ] = False,
+    cluster_id: Annotated[
+        str | None,
+        typer.Option("--cluster-id", help="AWS: whatever carries this tag, where the cluster's record is lost."),
+    ] = None,
     yes: options.Yes = False,
     json: options.Json = False,
 ) -> None:
     """Give everything back, and prove that nothing is left.
 
     A run that is on saves a checkpoint and ends; its checkpoints, the story and the bill stay, and `bamboo run JOB
-    --resume RUN` goes on from there. Exits with 1 and a list if anything could not be ended.
+    --resume RUN` goes on from there. Exits with 1 and a list if anything could not be ended. AWS is searched by the
+    cluster's tag, whatever the record says.
 
     \b
     Example:
@@ -28,13 +36,22 @@ def command(
     from bamboo_cli.bills import read_bill
     from bamboo_cli.coordinator.reader import read_status
     from bamboo_cli.errors import StateError
-    from bamboo_cli.teardown import give_back, stop_in_order
+    from bamboo_cli.teardown import give_back, stop_in_order, sweep_by_id
     from bamboo_cli.views.bill import total_line
     from bamboo_cli.views.cluster import end_lines
 
+    if cluster_id is not None:
+        output.confirm(f"End everything in your AWS account that is tagged with cluster {cluster_id}?", yes=yes)
+        swept = sweep_by_id(cluster_id, profile=None)
+        if json:
+            output.json_result(swept)
+        else:
+            output.line(f"cluster {cluster_id}: nothing is left in any region: {swept.detail}")
+        return
     path = clusters.state_file(cluster)
     output.confirm(f"End the run and give back all nodes of cluster {path.parent.name}?", yes=yes)
-    down = give_back(path.parent, before=(lambda: None) if now else (lambda: stop_in_order(path)))
+    before = (lambda: None) if now else (lambda: stop_in_order(path))
+    down = give_back(path.parent, before=before, all_regions=all_regions)
     if json:
         output.json_result(down)
         return

@@ -16,6 +16,7 @@ def command(job: options.Job, settings: options.Settings = None, json: options.J
     """
     from bamboo_cli import output
     from bamboo_cli.job_file import load_job
+    from bamboo_cli.market import market_or_assumed
     from bamboo_cli.preview import preview
     from bamboo_cli.recipe_check import check_recipe, missing_packages
     from bamboo_cli.storage_check import check_storage
@@ -27,7 +28,10 @@ def command(job: options.Job, settings: options.Settings = None, json: options.J
     if missing:
         output.note(f"the recipe was not tried: {', '.join(missing)} is not installed")
     model = None if missing else check_recipe(loaded)
-    found = preview(loaded, model)
+    market, unasked = market_or_assumed(loaded)
+    if unasked:
+        output.note(f"zones and prices are assumed: {unasked}")
+    found = preview(loaded, model, market)
     if json:
         output.json_result(found)
     else:

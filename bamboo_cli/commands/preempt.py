@@ -16,7 +16,7 @@ def command(
     """Take a node away, as the cloud would.
 
     After a notice, or at once. The run goes on; what happens is told by `bamboo events`. A new node is rented in its
-    place unless the job file says `local.replace: false`.
+    place unless the job file says `local.replace: false`. On AWS a notice takes `aws.fault_injection_role`.
 
     \b
     Example:
@@ -29,6 +29,7 @@ def command(
     from bamboo_cli.coordinator.reader import read_status
     from bamboo_cli.coordinator.store import RequestKind
     from bamboo_cli.errors import UsageError
+    from bamboo_cli.jobs import notice_s as notice_s_of
     from bamboo_cli.views.cluster import present
 
     path = clusters.state_file(cluster)
@@ -37,7 +38,7 @@ def command(
     there = [found.node_id for found in present(status)]
     if node not in there:
         raise UsageError(f"there is no node {node}", next_step=f"There are: {', '.join(there) or 'none'}.")
-    notice_s = None if no_notice else JobConfig.model_validate(status.job).local.notice_s
+    notice_s = None if no_notice else notice_s_of(JobConfig.model_validate(status.job))
     how = "at once" if notice_s is None else f"in {output.seconds(notice_s)}"
     output.confirm(f"Take {node} away {how}?", yes=yes)
     clusters.ask(path, RequestKind.PREEMPT, {"node_id": node, "notice_s": notice_s}, what=f"the cloud to take {node}")

@@ -1,5 +1,9 @@
 """``bamboo up``"""
 
+from typing import Annotated
+
+import typer
+
 from bamboo_cli.commands import options
 
 
@@ -7,6 +11,10 @@ def command(
     job: options.Job,
     settings: options.Settings = None,
     cluster: options.ClusterName = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="AWS: only show what would be asked, and whether it would be done."),
+    ] = False,
     yes: options.Yes = False,
     json: options.Json = False,
 ) -> None:
@@ -17,14 +25,25 @@ def command(
 
     \b
     Example:
+      bamboo up job.yaml --dry-run
       bamboo up job.yaml --yes
     """
     from bamboo_cli import output
+    from bamboo_cli.aws_rehearsal import rehearse
     from bamboo_cli.coordinator.store import state_path
     from bamboo_cli.job_file import load_job, read_text
     from bamboo_cli.renting import await_rented, rent
+    from bamboo_cli.views.cloud import rehearsal
 
     loaded = load_job(job, settings or ())
+    if dry_run:
+        rehearsed = rehearse(loaded, cluster)
+        if json:
+            output.json_result(rehearsed)
+        else:
+            output.result(rehearsal(rehearsed))
+        rehearsed.check()
+        return
     cluster_dir = rent(loaded, read_text(job), cluster, yes=yes)
     status = await_rented(state_path(cluster_dir))
     if json:

@@ -30,9 +30,10 @@ async def serve(cluster_dir: Path) -> None:
     service = Service(
         cluster_dir,
         config=jobs.cluster_config(job, row.cluster_id),
-        provider=provider_of(job),
-        notice_s=job.local.notice_s,
+        provider=provider_of(job, cluster_dir),
+        notice_s=jobs.notice_s(job),
         clock=steady_clock(),
+        remote=jobs.remote_config(job),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, service.stop)

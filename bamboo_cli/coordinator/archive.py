@@ -5,10 +5,12 @@ import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from bamboo_agent import farewell
 from bamboo_trainer import manifest
 from bamboo_trainer.manifest import Origin
 
 from bamboo_cli.coordinator.events import (
+    AgentSaid,
     CheckpointMarked,
     CompleteCheckpoints,
     ListCheckpoints,
@@ -20,6 +22,7 @@ from bamboo_cli.coordinator.events import (
 from bamboo_cli.coordinator.settings import RunSpec
 
 RETRY_S = 2.0
+FAREWELLS_S = 30.0
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +74,21 @@ async def find(wanted: ListCheckpoints, failed: Callable[[ListingFailed], None])
             await asyncio.sleep(RETRY_S)
         else:
             return CompleteCheckpoints(run_id=wanted.run_id, steps=tuple(sorted(steps)), not_copied=not_copied)
+
+
+async def farewells(url: str) -> tuple[AgentSaid, ...]:
+    """What agents whose machines ended without a coordinator have left beside the checkpoints. Best effort."""
+    try:
+        async with asyncio.timeout(FAREWELLS_S):
+            left = await asyncio.to_thread(lambda: tuple(farewell.left(url)))
+    except OSError as error:  # TimeoutError is one
+        log.warning("cannot look for farewells in %s: %s", url, error)
+        return ()
+    return tuple(
+        AgentSaid(node_id=one.node_id, message=e.message, boot_id=one.boot_id, sequence=e.sequence)
+        for one in left
+        for e in one.envelopes
+    )
 
 
 async def prune(wanted: PruneCheckpoints) -> None:

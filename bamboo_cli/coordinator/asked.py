@@ -58,8 +58,9 @@ def understand(asked: Asked, cluster_id: str, cluster_dir: Path) -> Request | Pr
                 url = (cluster_dir / "checkpoints" / run_id).absolute().as_uri()
                 job = JobConfig.model_validate(asked.payload["job"])
                 digest = str(asked.payload.get("recipe_sha256", ""))
+                source = str(asked.payload.get("recipe_source", ""))
                 resumes = _RESUMES.validate_python(asked.payload.get("resumes"))
-                return StartRun(spec=replace(jobs.run_spec(job, run_id, url, digest), resumes=resumes))
+                return StartRun(spec=replace(jobs.run_spec(job, run_id, url, digest, source), resumes=resumes))
             case RequestKind.STOP_RUN:
                 return StopRun(run_id=str(asked.payload["run_id"]))
             case RequestKind.PREEMPT:

@@ -32,6 +32,10 @@ class Pulse:
     linked: set[NodeId] = field(default_factory=set)
     dropped: set[NodeId] = field(default_factory=set)
     """Whose link was seen to end. A node that has not come back after a restart is not among them."""
+    clock_ahead_s: dict[NodeId, float] = field(default_factory=dict)
+    """Of each agent's clock, before ours: the most that a beat has shown, since its way only makes it less."""
+    deaf: bool = False
+    """Nobody at all is heard: see ``losses.watch``."""
     awake_at: float | None = None
     moved_at: float = 0.0
     """When a step was last heard to be committed, or this coordinator began."""

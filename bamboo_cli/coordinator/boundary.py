@@ -21,7 +21,8 @@ from bamboo_cli.coordinator.weather import wanted_of
 
 def is_anybody_coming(board: Board) -> bool:
     """A node that is about to be rented, boots, or has a worker that is yet to be prepared."""
-    if board.config.replace and sum(n.state in WANTED for n in board.nodes.values()) < board.config.num_nodes:
+    num_wanted = sum(n.state in WANTED for n in board.nodes.values())
+    if board.config.replace and not board.cluster.gave_up and num_wanted < board.config.num_nodes:
         return True
     for node in board.nodes.values():
         if node.leaving:
@@ -53,7 +54,7 @@ def may_have_enough(board: Board) -> bool:
     """Whether ``min_nodes`` can come together yet, now or later."""
     run, config = board.run, board.config
     assert run is not None
-    will_rent = config.replace or board.cluster.num_named < config.num_nodes
+    will_rent = not board.cluster.gave_up and (config.replace or board.cluster.num_named < config.num_nodes)
     return will_rent or num_hoped_for(board) >= max(1, run.spec.min_nodes)
 
 

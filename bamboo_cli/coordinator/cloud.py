@@ -7,8 +7,10 @@ intent to create is stored before the call.
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 from bamboo_trainer.plan import NodeId
@@ -27,14 +29,23 @@ from bamboo_cli.coordinator.events import (
     Tell,
 )
 from bamboo_cli.coordinator.store import reading, writing
-from bamboo_cli.errors import BambooError, CapacityError, CloudError, CredentialsError, InstanceGoneError, QuotaError
+from bamboo_cli.errors import (
+    BambooError,
+    CapacityError,
+    CloudError,
+    CredentialsError,
+    InstanceGoneError,
+    QuotaError,
+    RequestRefusedError,
+)
 from bamboo_cli.providers.base import EndReason, Instance, InstanceState, NodeConfig, Offer, Provider
 
-POLL_S = 0.5
 MAX_POLL_S = 15.0
 """When the cloud does not answer."""
 OFFERS_S = 30.0
 CALL_TIMEOUT_S = 120.0
+MAX_THREADS = 64
+"""Calls at a time. Threads that wait cost next to nothing, and a look must not queue behind many creates."""
 MISSING_S = 120.0
 """EC2 may not list a new instance at once: until then, what is not listed is not gone."""
 
@@ -72,21 +83,25 @@ class Cloud:
         self._seen: dict[str, Instance] = {}
         """As last told, by instance id."""
         self._changed = asyncio.Event()
+        self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="cloud")
         self._restore()
 
     async def watch(self) -> None:
         """Look at the cloud for ever, at once when something was asked of it."""
-        wait_s, troubled = POLL_S, False
+        wait_s, troubled = self._provider.poll_s, False
         while True:
             self._changed.clear()
             try:
                 await self._look()
-                wait_s, troubled = POLL_S, False
+                if troubled:
+                    self._tell(Tell(kind=StoryKind.CLOUD, text="the cloud does as it is asked again"))
+                wait_s, troubled = self._provider.poll_s, False
             except BambooError as error:
                 wait_s = min(MAX_POLL_S, wait_s * 2)
                 if not troubled:
-                    text = f"cannot see the cloud: {error.message}; goes on trying"
-                    self._tell(Tell(kind=StoryKind.CAPACITY, text=text))
+                    refused = (("refused", 1.0),) if isinstance(error, CredentialsError) else ()
+                    text = f"the cloud does not do as it is asked: {error.message}; goes on trying"
+                    self._tell(Tell(kind=StoryKind.CLOUD, text=text, numbers=refused))
                 troubled = True
             # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with what it waits for.
             with suppress(TimeoutError):
@@ -105,23 +120,43 @@ class Cloud:
         """Rent an instance; answered by ``CreateSucceeded`` or ``CreateFailed``."""
         self._creating.add(wanted.node_id)
         try:
-            offers = await self._offers()
-            in_zone = [offer for offer in offers if offer.zone == wanted.zone]
-            if not in_zone:
-                raise CapacityError(f"nothing is on offer in zone {wanted.zone}")
-            cheapest = min(in_zone, key=lambda offer: offer.spot_usd_per_hour)
-            with writing(self._engine) as connection:
-                offer = journal.record_intent(connection, wanted.token, wanted.node_id, cheapest, self._clock())
-            instance = await call(self._provider.create, offer, self._node_config(wanted.node_id), wanted.token)
+            instance = await self._rent(wanted)
         except BambooError as error:
-            fault = _fault(error)
-            self._hear(CreateFailed(node_id=wanted.node_id, token=wanted.token, fault=fault, detail=error.message))
+            fault = fault_of(error)
+            detail = f"{error.message} ({error.next_step.rstrip('.')})" if error.next_step else error.message
+            self._hear(CreateFailed(node_id=wanted.node_id, token=wanted.token, fault=fault, detail=detail))
         else:
             self._seen[instance.instance_id] = instance
             self._hear(CreateSucceeded(instance=instance))
         finally:
             self._creating.discard(wanted.node_id)
             self._changed.set()
+
+    async def _rent(self, wanted: CreateInstance) -> Instance:
+        """What the zone has on offer in turn, until one can be had. Each has a token of its own, since a token stands
+        for one request; one of which it is not known what came of it is repeated first. Raises BambooError.
+        """
+        offers = [offer for offer in await self._offers() if offer.zone == wanted.zone]
+        offers = [offer for offer in offers if offer.is_spot or wanted.on_demand]
+        if not offers:
+            raise CapacityError(f"nothing is on offer in zone {wanted.zone}")
+        with reading(self._engine) as connection:
+            begin = journal.open_intent(connection, wanted.token)
+        refusals: list[CapacityError | QuotaError] = []
+        for index in range(begin, max(begin + 1, len(offers))):
+            token = journal.token_of_try(wanted.token, index)
+            with writing(self._engine) as connection:
+                offer = journal.record_intent(
+                    connection, token, wanted.node_id, offers[min(index, len(offers) - 1)], self._clock()
+                )
+            try:
+                return await self._call(self._provider.create, offer, self._node_config(wanted.node_id), token)
+            except (CapacityError, QuotaError) as error:
+                refusals.append(error)
+                with writing(self._engine) as connection:
+                    journal.forget_intent(connection, token)
+        shortages = [refusal for refusal in refusals if isinstance(refusal, CapacityError)]
+        raise (shortages or refusals)[-1]
 
     def terminate(self, node_id: NodeId) -> None:
         """Give back whatever is the node's; answered by ``InstanceEnded``."""
@@ -133,7 +168,7 @@ class Cloud:
         found = [i for i in self._seen.values() if i.node_id == node_id and i.state is not InstanceState.TERMINATED]
         if not found:
             raise InstanceGoneError(f"{node_id} has no instance that could be taken")
-        await call(self._provider.preempt, found[-1].instance_id, notice_s=notice_s)
+        await self._call(self._provider.preempt, found[-1].instance_id, notice_s=notice_s)
         self._changed.set()
 
     async def drill(self, node_id: NodeId, *, notice: bool) -> None:
@@ -147,7 +182,7 @@ class Cloud:
 
     async def _look(self) -> None:
         creating = frozenset(self._creating)
-        listed = await call(self._provider.instances, self._cluster_id)
+        listed = await self._call(self._provider.instances, self._cluster_id)
         for instance in listed:
             self._note(instance)
         self._note_missing(listed)
@@ -188,7 +223,7 @@ class Cloud:
             self._unwanted.discard(node_id)
             self._hear(InstanceEnded(node_id=node_id, reason=EndReason.USER, at=self._clock()))
         if alive:
-            await call(self._provider.terminate, tuple(instance.instance_id for instance in alive))
+            await self._call(self._provider.terminate, tuple(instance.instance_id for instance in alive))
 
     def _restore(self) -> None:
         """What was known before the coordinator started again: what ended meanwhile is then noticed, and told once."""
@@ -207,26 +242,27 @@ class Cloud:
                 address=row.address,
                 launched_at=row.launched_at,
                 ended_at=row.ended_at,
+                is_spot=row.is_spot,
             )
 
     async def _offers(self) -> tuple[Offer, ...]:
-        offers = await call(self._provider.offers)
+        offers = await self._call(self._provider.offers)
         with writing(self._engine) as connection:
             journal.record_prices(connection, offers, self._clock())
         return offers
 
+    async def _call(self, function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
+        """In a thread. Raises what the function raises; CloudError when it takes too long (it may take effect yet)."""
+        work = partial(function, *arguments, **named)
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except TimeoutError as error:
+            name = getattr(function, "__name__", "the call")
+            raise CloudError(f"the cloud did not answer {name} within {CALL_TIMEOUT_S:.0f} s") from error
 
-async def call(function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
-    """In a thread. Raises what the function raises; CloudError when it takes too long (it may take effect yet)."""
-    try:
-        async with asyncio.timeout(CALL_TIMEOUT_S):
-            return await asyncio.to_thread(function, *arguments, **named)
-    except TimeoutError as error:
-        name = getattr(function, "__name__", "the call")
-        raise CloudError(f"the cloud did not answer {name} within {CALL_TIMEOUT_S:.0f} s") from error
 
-
-def _fault(error: BambooError) -> CreateFault:
+def fault_of(error: BambooError) -> CreateFault:
     match error:
         case CapacityError():
             return CreateFault.CAPACITY
@@ -234,4 +270,6 @@ def _fault(error: BambooError) -> CreateFault:
             return CreateFault.QUOTA
         case CredentialsError():
             return CreateFault.CREDENTIALS
+        case RequestRefusedError():
+            return CreateFault.REFUSED
     return CreateFault.CLOUD

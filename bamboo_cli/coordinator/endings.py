@@ -39,7 +39,9 @@ def give_up(board: Board) -> None:
     """Nobody will ever come, so nothing is waited for."""
     assert board.run is not None
     left, needed = boundary.num_hoped_for(board), max(1, board.run.spec.min_nodes)
-    why = "none will come, since the job says `local.replace: false`; with `true`, nodes that go are replaced"
+    why = board.cluster.gave_up or (
+        "none will come, since the job says `local.replace: false`; with `true`, nodes that go are replaced"
+    )
     fail(board, RunReason.NO_NODES, f"{left} left of at least {needed} needed, and {why}")
 
 

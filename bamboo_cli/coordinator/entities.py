@@ -14,11 +14,14 @@ from bamboo_cli.coordinator.states import NodeReason, NodeState, PauseKind, RunR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneMemory:
-    """When the zone last had no capacity, and last took a node from us. Seconds since the epoch."""
+    """When the zone last had no capacity, last took a node from us or hinted that it may, and its region's quota was
+    last used up. Seconds since the epoch."""
 
     zone: str
     short_at: float | None = None
     took_at: float | None = None
+    hinted_at: float | None = None
+    quota_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,13 @@ class Cluster:
     closed: bool = False
     last_request_id: int = 0
     requests: tuple[OpenRequest, ...] = ()
+    failed_step: str = ""
+    """In which machines could not be made nodes, lately and in a row."""
+    num_failed: int = 0
+    rent_after: float = 0.0
+    """No new node before then."""
+    gave_up: str = ""
+    """Why no further node is rented, though some are wanted."""
     num_taken: int = 0
     """Nodes that the cloud has taken."""
     node_seconds: float = 0.0
@@ -99,8 +109,14 @@ class Node:
     num_creates: int = 0
     asked: bool = False
     """A create call is out."""
+    on_demand: bool = False
+    """It may be bought on demand."""
     retry_at: float | None = None
     """When the cloud is asked again."""
+    detail: str = ""
+    """What is being done to it while it boots; why that failed."""
+    moved_at: float = 0.0
+    """When that was begun."""
     instance_id: str = ""
     address: str = ""
     joined_at: float | None = None

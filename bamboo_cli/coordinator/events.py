@@ -54,6 +54,8 @@ class AgentDropped:
 class AgentBeat:
     node_id: NodeId
     silence_s: dict[str, float]
+    sent_at: float = 0.0
+    """By the agent's clock; 0: it does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,8 @@ class CreateFault(StrEnum):
     CAPACITY = "capacity"
     QUOTA = "quota"
     CREDENTIALS = "credentials"
+    REFUSED = "refused"
+    """The request itself is wrong."""
     CLOUD = "cloud"
     """Anything else. Whether an instance came of it is unknown: the same token is sent again."""
 
@@ -115,6 +119,28 @@ class CreateFailed:
     node_id: NodeId
     token: str
     fault: CreateFault
+    detail: str
+
+
+# --- events: machines that are made nodes ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBegun:
+    """The machine is being prepared; ``doing`` is for people. Again when its preparation is begun again."""
+
+    node_id: NodeId
+    instance_id: str
+    doing: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparationFailed:
+    """The machine cannot be made a node, or not be reached any more; told again while that lasts."""
+
+    node_id: NodeId
+    instance_id: str
+    step: str
     detail: str
 
 
@@ -202,6 +228,8 @@ Event = (
     | InstanceEnded
     | CreateSucceeded
     | CreateFailed
+    | StepBegun
+    | PreparationFailed
     | CompleteCheckpoints
     | ListingFailed
     | CheckpointMarked
@@ -236,6 +264,8 @@ class CreateInstance:
     node_id: NodeId
     zone: str
     token: str
+    on_demand: bool = False
+    """Where no spot instance is to be had, one on demand may be rented."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,6 +363,7 @@ class StoryKind(StrEnum):
     DRILL = "drill"
     HANDOVER = "handover"
     CAPACITY = "capacity"
+    CLOUD = "cloud"
     REFUSAL = "refusal"
     REQUEST = "request"
 

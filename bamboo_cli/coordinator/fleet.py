@@ -1,13 +1,12 @@
 """Keeping the wanted number of nodes: intents, create calls and their back-off, zones, giving nodes back."""
 
-from collections import Counter
 from dataclasses import replace
 
 from bamboo_agent.messages import Leave
 from bamboo_trainer.plan import NodeId, WorkerId
 
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import Node, SeenLoss, ZoneMemory
+from bamboo_cli.coordinator.entities import Node, SeenLoss
 from bamboo_cli.coordinator.events import (
     CreateFailed,
     CreateFault,
@@ -18,20 +17,22 @@ from bamboo_cli.coordinator.events import (
     TerminateInstance,
 )
 from bamboo_cli.coordinator.states import UNDER_PLAN, WANTED, NodeReason, NodeState, RunState
+from bamboo_cli.coordinator.zones import candidates, choose_zone, is_short, is_usable, remember, remember_quota
 from bamboo_cli.providers.base import EndReason, Instance, InstanceState
 
-SHORT_MEMORY_S = 120.0
-"""A zone without capacity is asked last for so long."""
-TAKEN_MEMORY_S = 600.0
-"""A zone that took a node from us is asked late for so long."""
 LOSSES_KEPT = 32
 NO_HURRY_S = 60.0
-"""Between tries where only the user can help: quota, credentials."""
+"""Between tries where only the user can help: credentials, a wrong request."""
+REGION_S = 1.0
+"""Before another region is asked: until it is known what comes of those that are asked for in this one."""
+QUOTA_PATIENCE_S = 300.0
+"""Between tries where a quota is used up and there is no other region."""
 
 _REASONS = {
     CreateFault.CAPACITY: NodeReason.CAPACITY,
     CreateFault.QUOTA: NodeReason.QUOTA,
     CreateFault.CREDENTIALS: NodeReason.CREDENTIALS,
+    CreateFault.REFUSED: NodeReason.REFUSED,
     CreateFault.CLOUD: NodeReason.CLOUD,
 }
 
@@ -46,6 +47,11 @@ def keep(board: Board) -> None:
     for node in reversed(wanted[board.config.num_nodes :]):
         if node.state is NodeState.INTENDED and not node.asked:
             end(board, node, NodeReason.NOT_WANTED)
+    if board.cluster.gave_up:
+        for node in wanted:
+            if node.state is NodeState.INTENDED and not node.asked:
+                end(board, node, NodeReason.NOT_WANTED)
+        return
     for _ in range(board.config.num_nodes - len(wanted)):
         if board.config.replace or board.cluster.num_named < board.config.num_nodes:
             _intend(board)
@@ -60,7 +66,7 @@ def ask_again(board: Board) -> None:
         board.out.append(StopCoordinator())
     for node in board.in_order():
         if node.state is NodeState.INTENDED and node.asked:
-            board.out.append(CreateInstance(node_id=node.node_id, zone=node.zone, token=node.token))
+            board.out.append(_create(node))
         elif node.state is NodeState.RELEASED:
             board.out.append(TerminateInstance(node_id=node.node_id))
 
@@ -101,17 +107,36 @@ def create_failed(board: Board, event: CreateFailed) -> None:
         return
     if node.state is not NodeState.INTENDED:
         return
-    delay = min(board.config.max_back_off_s, 2.0 ** min(node.num_creates - 1, 10))
-    if event.fault is CreateFault.CAPACITY:
-        remember(board, node.zone, short=True)
-        if any(not _is_short(board, zone) for zone in board.config.zones):
-            delay = 0.0
-    elif event.fault in (CreateFault.QUOTA, CreateFault.CREDENTIALS):
-        delay = NO_HURRY_S
-    board.put(replace(node, asked=False, reason=_REASONS[event.fault], retry_at=board.now + delay))
+    node = board.put(replace(node, asked=False, reason=_REASONS[event.fault]))
+    delay = _delay(board, node, event.fault)
+    board.put(replace(node, retry_at=board.now + delay))
     when = f"in {delay:.0f} s" if delay else "at once"
     text = f"{node.zone} gave no node for {node.node_id}: {event.detail}; next try {when}"
     board.tell(StoryKind.CAPACITY, text, node_id=node.node_id, delay_s=delay)
+
+
+def _delay(board: Board, node: Node, fault: CreateFault) -> float:
+    """Until the next try; none where another zone, or another way to buy, may have what this one had not."""
+    if fault is CreateFault.CAPACITY:
+        remember(board, node.zone, short=True)
+    elif fault is CreateFault.QUOTA:
+        remember_quota(board, node.zone)
+    if fault in (CreateFault.CAPACITY, CreateFault.QUOTA):
+        if any(is_usable(board, zone) for zone in candidates(board)):
+            return 0.0
+        if _may_be_on_demand(board) and not node.on_demand:
+            return 0.0
+        if any(is_usable(board, zone) for zone in candidates(board, settled=True)):
+            return REGION_S
+    if fault is CreateFault.QUOTA:
+        return QUOTA_PATIENCE_S
+    if fault in (CreateFault.CREDENTIALS, CreateFault.REFUSED):
+        return NO_HURRY_S
+    return min(board.config.max_back_off_s, 2.0 ** min(node.num_creates - 1, 10))
+
+
+def _may_be_on_demand(board: Board) -> bool:
+    return board.config.on_demand_fallback and all(is_short(board, zone) for zone in candidates(board))
 
 
 def instance_ended(board: Board, event: InstanceEnded) -> None:
@@ -161,46 +186,14 @@ def uncount_taken(board: Board, node: Node) -> Node:
     return board.put(replace(node, taken=False))
 
 
-# --- zones ------------------------------------------------------------------------------------------------------
-
-
-def remember(board: Board, zone: str, *, short: bool = False, took: bool = False) -> None:
-    known = {memory.zone: memory for memory in board.cluster.zones}
-    memory = known.get(zone, ZoneMemory(zone=zone))
-    if short:
-        memory = replace(memory, short_at=board.now)
-    if took:
-        memory = replace(memory, took_at=board.now)
-    board.cluster = replace(board.cluster, zones=tuple((known | {zone: memory}).values()))
-
-
-def choose_zone(board: Board) -> str:
-    """Zones with capacity first, then those that took nothing lately, then those with the fewest of our nodes."""
-    ours = Counter(n.zone for n in board.nodes.values() if n.state in WANTED and (n.asked or n.instance_id))
-    took = {memory.zone: memory.took_at for memory in board.cluster.zones}
-
-    def rank(zone: str) -> tuple[bool, bool, int]:
-        took_at = took.get(zone)
-        return _is_short(board, zone), took_at is not None and board.now - took_at < TAKEN_MEMORY_S, ours[zone]
-
-    return min(board.config.zones, key=rank)
-
-
-def _is_short(board: Board, zone: str) -> bool:
-    short = {memory.zone: memory.short_at for memory in board.cluster.zones}
-    short_at = short.get(zone)
-    return short_at is not None and board.now - short_at < SHORT_MEMORY_S
-
-
 # --- nodes come and go ------------------------------------------------------------------------------------------
 
 
 def _intend(board: Board) -> None:
     number = board.cluster.num_named + 1
     board.cluster = replace(board.cluster, num_named=number)
-    board.put(
-        Node(node_id=NodeId(f"n{number}"), state=NodeState.INTENDED, since=board.now, zone="", token="", retry_at=0.0)
-    )
+    node_id, retry_at = NodeId(f"n{number}"), board.cluster.rent_after
+    board.put(Node(node_id=node_id, state=NodeState.INTENDED, since=board.now, zone="", token="", retry_at=retry_at))
 
 
 def _ask(board: Board, node: Node) -> None:
@@ -209,8 +202,15 @@ def _ask(board: Board, node: Node) -> None:
     num_creates = node.num_creates + 1
     zone = node.zone if unsure else choose_zone(board)
     token = node.token if unsure else f"{board.config.cluster_id}-{node.node_id}-{num_creates}"
-    board.put(replace(node, zone=zone, token=token, num_creates=num_creates, asked=True, retry_at=None))
-    board.out.append(CreateInstance(node_id=node.node_id, zone=zone, token=token))
+    on_demand = _may_be_on_demand(board)
+    node = replace(
+        node, zone=zone, token=token, num_creates=num_creates, asked=True, retry_at=None, on_demand=on_demand
+    )
+    board.out.append(_create(board.put(node)))
+
+
+def _create(node: Node) -> CreateInstance:
+    return CreateInstance(node_id=node.node_id, zone=node.zone, token=node.token, on_demand=node.on_demand)
 
 
 def release(board: Board, node: Node, reason: NodeReason) -> None:
@@ -218,7 +218,8 @@ def release(board: Board, node: Node, reason: NodeReason) -> None:
     board.send(node.node_id, Leave(reason=reason))
     node = board.move_node(board.remove_workers(node), NodeState.RELEASED, reason)
     board.out.append(TerminateInstance(node_id=node.node_id))
-    board.tell(StoryKind.NODE, f"{node.node_id} is given back: {reason}", node_id=node.node_id)
+    why = f"{reason}: {node.detail}" if reason is NodeReason.NOT_PREPARED else reason
+    board.tell(StoryKind.NODE, f"{node.node_id} is given back: {why}", node_id=node.node_id)
 
 
 def end(board: Board, node: Node, reason: NodeReason) -> None:
@@ -234,7 +235,7 @@ def end(board: Board, node: Node, reason: NodeReason) -> None:
 def _give_back(board: Board) -> None:
     for node in board.in_order():
         age_s = board.now - node.since
-        if node.state is NodeState.BOOTING and age_s > board.config.boot_patience_s:
+        if node.state is NodeState.BOOTING and min(age_s, board.now - node.moved_at) > board.config.boot_patience_s:
             release(board, node, NodeReason.NEVER_JOINED)
         elif node.state is NodeState.LOST and age_s > board.config.lost_patience_s:
             release(board, node, NodeReason.NEVER_CAME_BACK)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from bamboo_trainer.plan import NodeId, Plan
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, insert, or_, select, update
 from sqlalchemy.dialects import sqlite
 
 from bamboo_cli.coordinator import pages, schema
@@ -52,7 +52,7 @@ def record(
         case InstanceEnded():
             _record_end(connection, event)
         case CreateFailed() if event.fault is not CreateFault.CLOUD:
-            _forget_intent(connection, event.token)
+            forget_intent(connection, event.token)
     for instruction in instructions:
         match instruction:
             case Tell():
@@ -119,6 +119,18 @@ def record_heartbeat(connection: Connection, beats: Mapping[NodeId, float], now:
 # --- money ------------------------------------------------------------------------------------------------------
 
 
+def token_of_try(token: str, index: int) -> str:
+    """Of the offers that are tried for one create: the token itself, then ``TOKEN.2`` and so on."""
+    return token if index == 0 else f"{token}.{index + 1}"
+
+
+def open_intent(connection: Connection, token: str) -> int:
+    """Of the tries under ``token``, the one of which it is not known what came of it; 0 if there is none."""
+    table = schema.instances
+    rows = connection.execute(select(table.c.token).where(_tries(token), table.c.launched_at.is_(None))).scalars()
+    return max((int(row.rpartition(".")[2]) - 1 for row in rows if row != token), default=0)
+
+
 def record_intent(connection: Connection, token: str, node_id: NodeId, offer: Offer, now: float) -> Offer:
     """Before the cloud is asked to create: what is about to be rented, and at which price.
 
@@ -126,7 +138,12 @@ def record_intent(connection: Connection, token: str, node_id: NodeId, offer: Of
     """
     table = schema.instances
     statement = sqlite.insert(table).values(
-        token=token, node_id=node_id, instance_type=offer.instance_type, zone=offer.zone, intended_at=now
+        token=token,
+        node_id=node_id,
+        instance_type=offer.instance_type,
+        zone=offer.zone,
+        intended_at=now,
+        is_spot=offer.is_spot,
     )
     connection.execute(statement.on_conflict_do_nothing())
     record_prices(connection, (offer,), now)
@@ -137,13 +154,16 @@ def record_intent(connection: Connection, token: str, node_id: NodeId, offer: Of
         spot_usd_per_hour=offer.spot_usd_per_hour,
         on_demand_usd_per_hour=offer.on_demand_usd_per_hour,
         price_source=offer.price_source,
+        is_spot=row.is_spot,
     )
 
 
 def record_prices(connection: Connection, offers: Iterable[Offer], now: float) -> None:
-    """A row for each price that differs from the newest one of its zone and type."""
+    """A row for each price that differs from the newest one of its zone and type. Those of spot tell both."""
     table = schema.prices
     for offer in offers:
+        if not offer.is_spot:
+            continue
         spot, on_demand = microusd(offer.spot_usd_per_hour), microusd(offer.on_demand_usd_per_hour)
         newest = connection.execute(
             select(table)
@@ -177,15 +197,21 @@ def record_instance(connection: Connection, instance: Instance) -> None:
         "instance_id": instance.instance_id,
         "address": instance.address,
         "launched_at": instance.launched_at,
+        "is_spot": instance.is_spot,
     }
     statement = sqlite.insert(schema.instances).values(token=instance.token, intended_at=instance.launched_at, **facts)
     connection.execute(statement.on_conflict_do_update(index_elements=["token"], set_=facts))
 
 
-def _forget_intent(connection: Connection, token: str) -> None:
-    """The cloud said no, so nothing came of it for sure."""
+def forget_intent(connection: Connection, token: str) -> None:
+    """The cloud said no, so nothing came of it for sure, nor of further tries."""
     table = schema.instances
-    connection.execute(delete(table).where(table.c.token == token, table.c.launched_at.is_(None)))
+    connection.execute(delete(table).where(_tries(token), table.c.launched_at.is_(None)))
+
+
+def _tries(token: str) -> ColumnElement[bool]:
+    """Tokens hold neither % nor _, which would stand for anything."""
+    return or_(schema.instances.c.token == token, schema.instances.c.token.like(f"{token}.%"))
 
 
 def _record_end(connection: Connection, ended: InstanceEnded) -> None:

@@ -62,7 +62,7 @@ def _node(node: Node, plan: Plan | None, instance_type: str, last_beat_at: float
         workers=tuple(_worker(worker, plan) for worker in node.workers),
         notice_deadline=node.deadline,
         last_beat_at=last_beat_at,
-        reason=node.reason,
+        reason=": ".join(part for part in (node.reason, node.detail) if part),
     )
 
 

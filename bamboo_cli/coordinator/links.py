@@ -1,5 +1,6 @@
 """Agents on the line: joining, silence, and what is said again to one that comes back."""
 
+import math
 from dataclasses import replace
 
 from bamboo_agent.messages import (
@@ -13,10 +14,10 @@ from bamboo_agent.messages import (
 from bamboo_trainer.control import Adopt, Halt, Prepare, Quiesce, WriteModel
 from bamboo_trainer.plan import NodeId, WorkerId
 
-from bamboo_cli.coordinator import fleet, handover, losses, saving
+from bamboo_cli.coordinator import fleet, handover, losses, preparation, saving
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Accelerator, Node, Worker
-from bamboo_cli.coordinator.events import AgentSaid, RefuseAgent, StoryKind
+from bamboo_cli.coordinator.events import AgentBeat, AgentSaid, RefuseAgent, StoryKind
 from bamboo_cli.coordinator.states import (
     LEASED,
     UNDER_PLAN,
@@ -26,6 +27,8 @@ from bamboo_cli.coordinator.states import (
     RunState,
     WorkerState,
 )
+
+MEASURABLE_S = 2.0
 
 
 def joined(board: Board, join: Join) -> None:
@@ -68,6 +71,7 @@ def _enter(board: Board, node: Node, join: Join, new_life: bool) -> Node:
         node = replace(node, boot_id=join.boot_id, acknowledged=0)
     if node.joined_at is None:
         node = replace(node, joined_at=board.now)
+    node = replace(node, detail="")
     missing = max(0, join.num_accelerators - len(node.accelerators))
     node = board.put(
         replace(
@@ -85,6 +89,7 @@ def _enter(board: Board, node: Node, join: Join, new_life: bool) -> Node:
         return board.move_node(fleet.uncount_taken(board, node), NodeState.JOINED, NodeReason.RETURNED)
     if node.state in (NodeState.INTENDED, NodeState.BOOTING):
         board.tell(StoryKind.NODE, f"{node.node_id} joined from {join.zone}", node_id=node.node_id)
+        preparation.succeeded(board)
         return board.move_node(node, NodeState.JOINED)
     return node
 
@@ -151,12 +156,21 @@ def dropped(board: Board, node_id: NodeId) -> None:
         board.tell(StoryKind.NODE, f"the link to the agent of {node_id} ended", node_id=node_id)
 
 
-def beat(board: Board, node_id: NodeId, silence_s: dict[str, float]) -> None:
-    node = _heard(board, node_id)
+def beat(board: Board, event: AgentBeat) -> None:
+    node = _heard(board, event.node_id)
+    if event.sent_at:
+        ahead = board.pulse.clock_ahead_s
+        ahead[event.node_id] = max(event.sent_at - board.now, ahead.get(event.node_id, -math.inf))
     for worker in node.workers if node is not None else ():
-        silence = silence_s.get(worker.worker_id, 0.0)
+        silence = event.silence_s.get(worker.worker_id, 0.0)
         if worker.state is not WorkerState.STARTING and silence > board.config.lease_s:
             losses.lose_worker(board, worker, f"it was silent for {silence:.1f} s", fence=True)
+
+
+def by_our_clock(board: Board, node_id: NodeId, at: float) -> float:
+    """A moment that the agent told by its own. Less than a beat's way may take is no difference."""
+    ahead_s = board.pulse.clock_ahead_s.get(node_id, 0.0)
+    return at - ahead_s if abs(ahead_s) > MEASURABLE_S else at
 
 
 def said(board: Board, event: AgentSaid) -> Node | None:

@@ -59,10 +59,40 @@ def peer_restored(board: Board, reporter: WorkerId, peer: WorkerId) -> None:
 
 
 def watch(board: Board) -> None:
-    """After every event."""
+    """After every event. While no node at all is heard, nobody is blamed: that they all fell silent together is less
+    likely than that we are cut off, and if they did, the cloud says so."""
+    was_deaf, board.pulse.deaf = board.pulse.deaf, _is_deaf(board)
+    if board.pulse.deaf or was_deaf:
+        if not was_deaf:
+            board.tell(StoryKind.COORDINATOR, "no node is heard any more: is the network here down? Nobody is blamed")
+        _hold_still(board, everybody=not board.pulse.deaf and _last_heard_s(board) <= board.config.lease_s)
+    if board.pulse.deaf:
+        return
     _cut_off(board)
     _leases(board)
     _broken_for_long(board)
+
+
+def _is_deaf(board: Board) -> bool:
+    silent_s = _last_heard_s(board)
+    return board.config.lease_s / 2 < silent_s < board.config.uplink_patience_s
+
+
+def _last_heard_s(board: Board) -> float:
+    """How long ago any node was; 0 where there is none."""
+    leased = [n.node_id for n in board.nodes.values() if n.state in LEASED]
+    return min((board.now - board.pulse.heard_at.get(n, board.now) for n in leased), default=0.0)
+
+
+def _hold_still(board: Board, *, everybody: bool) -> None:
+    """All clocks of a verdict begin anew. ``everybody``: one is heard again, and the others have a lease to come."""
+    if everybody:
+        board.pulse.heard_at = dict.fromkeys(board.pulse.heard_at, board.now)
+    board.pulse.moved_at = board.now
+    if board.run is not None and (board.run.broken or board.run.pause):
+        broken = tuple(replace(b, since=board.now) for b in board.run.broken)
+        pause = replace(board.run.pause, since=board.now) if board.run.pause else None
+        board.run = replace(board.run, broken=broken, pause=pause)
 
 
 def awake(board: Board) -> None:

@@ -38,11 +38,13 @@ from bamboo_cli.coordinator import (
     links,
     losses,
     plans,
+    preparation,
     progress,
     reports,
     requests,
     runs,
     workers,
+    zones,
 )
 from bamboo_cli.coordinator.board import Board, Pulse
 from bamboo_cli.coordinator.entities import Entity, Node, Worker, decode_row, encode_row
@@ -61,8 +63,10 @@ from bamboo_cli.coordinator.events import (
     Instruction,
     ListingFailed,
     MarkFailed,
+    PreparationFailed,
     RequestMade,
     Started,
+    StepBegun,
     StoryKind,
     StrangerRefused,
     Tick,
@@ -107,7 +111,7 @@ class Machine:
             case AgentDropped():
                 links.dropped(board, event.node_id)
             case AgentBeat():
-                links.beat(board, event.node_id, event.silence_s)
+                links.beat(board, event)
             case AgentSaid():
                 node = links.said(board, event)
                 if node is not None:
@@ -120,6 +124,10 @@ class Machine:
                 fleet.create_failed(board, event)
             case InstanceEnded():
                 fleet.instance_ended(board, event)
+            case StepBegun():
+                preparation.begun(board, event)
+            case PreparationFailed():
+                preparation.failed(board, event)
             case CompleteCheckpoints():
                 if checkpoints.listed(board, event.run_id, event.steps):
                     endings.fail(board, RunReason.CHECKPOINT_UNREADABLE, event.not_copied)
@@ -163,6 +171,7 @@ class Machine:
             case Notice():
                 self._notice(node, message)
             case Hint():
+                zones.remember(board, node.zone, hinted=True)
                 board.tell(StoryKind.HINT, f"{node.node_id}: {message.detail}", node_id=node.node_id)
             case MetadataTrouble():
                 text = f"the metadata service of {node.node_id} answers badly: {message.detail}"
@@ -170,13 +179,14 @@ class Machine:
 
     def _notice(self, node: Node, message: Notice) -> None:
         board = self.board
-        if node.deadline == message.deadline:
+        deadline = links.by_our_clock(board, node.node_id, message.deadline)
+        if node.deadline is not None and abs(node.deadline - deadline) < links.MEASURABLE_S:
             return
         fleet.count_taken(board, node)
-        node = board.put(replace(board.nodes[node.node_id], leaving=True, deadline=message.deadline))
+        node = board.put(replace(board.nodes[node.node_id], leaving=True, deadline=deadline))
         if node.state is not NodeState.DRAINING:
             board.move_node(node, NodeState.DRAINING, NodeReason.NOTICED)
-        left_s = message.deadline - board.now
+        left_s = deadline - board.now
         text = f"{node.node_id} is noticed ({message.action}): {left_s:.0f} s left"
         board.tell(StoryKind.NOTICE, text, node_id=node.node_id, left_s=left_s)
 

@@ -5,6 +5,7 @@ Every function takes the path of the file and raises StateError as ``store.open_
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from bamboo_cli.coordinator.states import ENDED
 from bamboo_cli.coordinator.status import (
     ClusterStatus,
     CoordinatorStatus,
+    Rented,
     RunLedger,
     RunStatus,
     StepRow,
@@ -63,6 +65,7 @@ def read_status(path: Path, *, now: float) -> ClusterStatus:
             run=_run(connection, known, run) if run is not None else None,
             spot_microusd=sum(charge.spot_microusd for charge in bill),
             on_demand_microusd=sum(charge.on_demand_microusd for charge in bill),
+            gave_up=known.cluster.gave_up,
         )
 
 
@@ -105,6 +108,24 @@ def read_events(
         query = query.where(table.c.run_id == run)
     with _connection(path) as connection:
         return _events(connection, query)
+
+
+def read_rented(path: Path) -> tuple[Rented, ...]:
+    """All instances that the cluster ever had. Raises StateError."""
+    table = schema.instances
+    names = [field.name for field in fields(Rented)]
+    with _connection(path) as connection:
+        found = connection.execute(select(*(table.c[name] for name in names)).where(table.c.launched_at.is_not(None)))
+        return tuple(Rented(**row._mapping) for row in found)
+
+
+def read_refusal(path: Path) -> str | None:
+    """Why the cloud refuses us, as the newest line about it says; None: it does not."""
+    table = schema.events
+    newest = select(table).where(table.c.kind == StoryKind.CLOUD).order_by(table.c.event_id.desc()).limit(1)
+    with _connection(path) as connection:
+        found = _events(connection, newest)
+    return found[0].text if found and "refused" in found[0].numbers else None
 
 
 def read_steps(path: Path, run_id: str, after_step: int = -1) -> tuple[StepRow, ...]:
@@ -235,7 +256,7 @@ def _run(connection: Connection, known: Known, run: Run) -> RunStatus:
 
 def _charges(connection: Connection, known: Known, now: float) -> tuple[ledger.Charge, ...]:
     table = schema.instances
-    launched = connection.execute(select(table).where(table.c.launched_at.is_not(None)))
+    launched = connection.execute(select(*_columns(connection, table)).where(table.c.launched_at.is_not(None)))
     rentals = [
         ledger.Rental(
             instance_id=row.instance_id,
@@ -244,6 +265,7 @@ def _charges(connection: Connection, known: Known, now: float) -> tuple[ledger.C
             instance_type=row.instance_type,
             launched_at=row.launched_at,
             ended_at=row.ended_at,
+            is_spot=row._mapping.get("is_spot", True),
         )
         for row in launched
     ]

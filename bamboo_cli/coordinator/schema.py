@@ -116,6 +116,7 @@ instances = Table(
     Column("launched_at", Float),
     Column("ended_at", Float),
     Column("end_reason", Text, nullable=False, default=""),
+    Column("is_spot", Boolean, nullable=False, default=True, server_default="1", comment="Else paid on demand."),
 )
 
 prices = Table(
@@ -173,7 +174,11 @@ def _keep_fingerprints(connection: Connection) -> None:
         connection.exec_driver_sql(f"ALTER TABLE steps ADD COLUMN {column}")
 
 
-MIGRATIONS: tuple[Migration, ...] = (_add_pages, _keep_fingerprints)
+def _buy_on_demand(connection: Connection) -> None:
+    connection.exec_driver_sql("ALTER TABLE instances ADD COLUMN is_spot BOOLEAN NOT NULL DEFAULT 1")
+
+
+MIGRATIONS: tuple[Migration, ...] = (_add_pages, _keep_fingerprints, _buy_on_demand)
 """``MIGRATIONS[i]`` makes a file of version i + 1 one of version i + 2. Never edit one that was released."""
 
 

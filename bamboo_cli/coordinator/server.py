@@ -219,7 +219,7 @@ class AgentServer:
 def _event(join: Join, message: FromAgent) -> Event | None:
     match message:
         case Beat():
-            return AgentBeat(node_id=join.node_id, silence_s=message.silence_s)
+            return AgentBeat(node_id=join.node_id, silence_s=message.silence_s, sent_at=message.sent_at)
         case Envelope():
             return AgentSaid(
                 node_id=join.node_id, message=message.message, boot_id=join.boot_id, sequence=message.sequence

@@ -41,6 +41,7 @@ from bamboo_cli.coordinator.events import (
     Tick,
 )
 from bamboo_cli.coordinator.machine import Machine
+from bamboo_cli.coordinator.preparing import Preparing
 from bamboo_cli.coordinator.server import AgentServer, Link
 from bamboo_cli.coordinator.settings import ClusterConfig
 from bamboo_cli.coordinator.store import (
@@ -53,6 +54,7 @@ from bamboo_cli.coordinator.store import (
 )
 from bamboo_cli.errors import CloudError, StateError, UsageError
 from bamboo_cli.providers.base import NodeConfig, Provider
+from bamboo_cli.remote.settings import RemoteConfig
 
 TICK_S = 0.25
 REQUESTS_S = 0.1
@@ -83,8 +85,11 @@ class Service:
         notice_s: float,
         clock: Callable[[], float],
         address: str = "127.0.0.1",
+        remote: RemoteConfig = RemoteConfig(),
     ) -> None:
-        """``notice_s``: of a drill's preemption with notice. ``address``: where agents reach this machine."""
+        """``notice_s``: of a drill's preemption with notice. ``address``: where agents reach this machine. ``remote``:
+        what is wished of machines that come without an agent.
+        """
         self._cluster_dir = cluster_dir
         self._config = config
         self._clock = clock
@@ -116,6 +121,10 @@ class Service:
             tell=self._tell,
         )
 
+        self._preparing = Preparing(
+            cluster_dir=cluster_dir, config=remote, node_config=self._node_config, hear=self._hear
+        )
+
     async def run(self) -> None:
         """Until ``stop``, or until the cluster is closed and nothing is left.
 
@@ -127,6 +136,7 @@ class Service:
                 update(schema.cluster).values(port=self._port, coordinator_pid=os.getpid(), heartbeat_at=self._clock())
             )
         self._hear(Started())
+        await self._hear_farewells()
         for begin in (self._work, self._tick, self._read_requests, self._show_life):
             self._do(begin())
         for begin in (self._cloud.watch, self._cloud.watch_prices):
@@ -145,6 +155,7 @@ class Service:
         for task in self._doing:
             task.cancel()
         await asyncio.gather(*self._doing, return_exceptions=True)
+        await self._preparing.end()
         await self._server.stop()
         self._engine.dispose()
         self._readers.dispose()
@@ -159,6 +170,13 @@ class Service:
 
     def _join(self, link: Link) -> None:
         self._queue.put_nowait((self._clock(), AgentJoined(join=link.join), link))
+
+    async def _hear_farewells(self) -> None:
+        """Before the cloud says that the machines are gone on which they were written."""
+        run = self._machine.board.active_run
+        if run is not None:
+            for said in await archive.farewells(run.spec.training.checkpoint_url):
+                self._hear(said)
 
     async def _tick(self) -> None:
         """One at a time: while an event waits for the disk, time is not told twice."""
@@ -219,6 +237,7 @@ class Service:
                 await self._write(partial(journal.record, event=event, rows=rows, instructions=instructions, now=at))
             if link is not None and not any(isinstance(i, RefuseAgent) for i in instructions):
                 self._server.admit(link)
+            self._preparing.note(event)
             for instruction in instructions:
                 self._perform(instruction, link)
 
@@ -251,6 +270,7 @@ class Service:
             case CreateInstance():
                 self._do(self._cloud.create(instruction))
             case TerminateInstance():
+                self._preparing.forget(instruction.node_id)
                 self._cloud.terminate(instruction.node_id)
             case PreemptInstance():
                 self._do(self._cloud.drill(instruction.node_id, notice=instruction.notice))

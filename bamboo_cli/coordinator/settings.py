@@ -8,6 +8,7 @@ from bamboo_trainer.wanted import Wanted, Weather
 
 PATIENCE_S = 60.0
 MAX_BACK_OFF_S = 60.0
+BOOT_PATIENCE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +24,12 @@ class ClusterConfig:
     """Where nodes may be rented, best first."""
     replace: bool = True
     """Whether nodes that are lost or taken are replaced."""
+    on_demand_fallback: bool = False
+    """Whether to rent on demand while no zone has a spot instance."""
     lease_s: float = 10.0
     """Silence after which a worker or a node is declared lost."""
+    uplink_patience_s: float = 0.0
+    """While no node at all is heard, the coordinator's own network is to blame, for so long."""
     beat_s: float = 1.0
     patience_s: float = PATIENCE_S
     """How long a run waits for all of its nodes before it starts with at least ``min_nodes``."""
@@ -34,7 +39,7 @@ class ClusterConfig:
     """Between a loss and the reconfiguration after it, so that a burst of losses makes one."""
     gather_s: float = 1.0
     """Between the arrival of a standby that helps and the reconfiguration with it: nodes often come together."""
-    boot_patience_s: float = 600.0
+    boot_patience_s: float = BOOT_PATIENCE_S
     """An instance whose agent has not joined by then is given back."""
     lost_patience_s: float = 600.0
     """A lost node that has not come back by then is given back: it costs money."""

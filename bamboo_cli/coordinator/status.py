@@ -106,6 +106,8 @@ class ClusterStatus:
     spot_microusd: int
     on_demand_microusd: int
     """What the same machine time would have cost on demand."""
+    gave_up: str = ""
+    """Why no further node is rented, though some are wanted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,3 +153,14 @@ class RunLedger:
     plans: tuple[Plan, ...]
     """Oldest first."""
     restores: tuple[StoryEvent, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rented:
+    """One instance that was had."""
+
+    zone: str
+    instance_type: str
+    launched_at: float
+    ended_at: float | None
+    end_reason: str

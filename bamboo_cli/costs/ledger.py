@@ -37,6 +37,8 @@ class Rental:
     instance_type: str
     launched_at: float
     ended_at: float | None = None
+    is_spot: bool = True
+    """False: it pays the price on demand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,7 @@ class Charge:
     from_at: float
     to_at: float
     spot_microusd_per_hour: int
+    """What was paid; of an instance on demand, that price."""
     on_demand_microusd_per_hour: int
     price_source: str
     spot_microusd: int
@@ -119,6 +122,7 @@ def _charges_of(rental: Rental, market: Sequence[Price], runs: Sequence[RunInter
 
 
 def _charge(rental: Rental, price: Price, run_id: str | None, from_at: float, to_at: float) -> Charge:
+    paid = price.spot_microusd_per_hour if rental.is_spot else price.on_demand_microusd_per_hour
     return Charge(
         instance_id=rental.instance_id,
         node_id=rental.node_id,
@@ -127,10 +131,10 @@ def _charge(rental: Rental, price: Price, run_id: str | None, from_at: float, to
         run_id=run_id,
         from_at=from_at,
         to_at=to_at,
-        spot_microusd_per_hour=price.spot_microusd_per_hour,
+        spot_microusd_per_hour=paid,
         on_demand_microusd_per_hour=price.on_demand_microusd_per_hour,
         price_source=price.price_source,
-        spot_microusd=_cost(to_at - from_at, price.spot_microusd_per_hour),
+        spot_microusd=_cost(to_at - from_at, paid),
         on_demand_microusd=_cost(to_at - from_at, price.on_demand_microusd_per_hour),
     )
 

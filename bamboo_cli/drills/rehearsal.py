@@ -80,6 +80,7 @@ def rehearsal_of(job: JobConfig, *, num_steps: int | None, num_losses: int, loss
         update={
             "name": drill_name(job),
             "cloud": "local",
+            "aws": None,
             "steps": num_steps,
             "nodes": num_nodes,
             "checkpoint": CheckpointConfig(url=None, every=every, keep=job.checkpoint.keep),

@@ -34,6 +34,8 @@ class Offer:
     on_demand_usd_per_hour: float
     price_source: str
     """``live``, ``job file``, or ``catalogue YYYY-MM-DD``."""
+    is_spot: bool = True
+    """False: bought at the on-demand price, and not taken away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,20 @@ class NodeConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """How an instance is prepared over SSH."""
+
+    address: str
+    """Where SSH connects: the public address, or the private one through ``bastion``."""
+    port: int = 22
+    user: str = "ubuntu"
+    host_key: str
+    """The only one that is accepted, as an OpenSSH public line: ``ssh-ed25519 AAAA...``."""
+    bastion: str | None = None
+    """``user@host`` or ``user@host:port`` to go through; None: directly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
     instance_id: str
     token: str
@@ -59,14 +75,22 @@ class Instance:
     zone: str
     state: InstanceState
     address: str
+    """Where its workers are reached by those of other instances."""
     launched_at: float
     """Seconds since the epoch; the clock of the bill starts here."""
     ended_at: float | None = None
     end_reason: EndReason = EndReason.NONE
+    reach: Reach | None = None
+    """Once it runs and has an address. None where the cloud starts the agent itself."""
+    is_spot: bool = True
 
 
 class Provider(Protocol):
     name: str
+    poll_s: float
+    """Between two looks at the cloud."""
+    ends_within_s: float
+    """How long what was terminated may still be there."""
 
     def offers(self) -> tuple[Offer, ...]:
         """Raises CloudError."""
@@ -95,11 +119,19 @@ class Provider(Protocol):
         ...
 
     def left_behind(self, cluster_id: str) -> tuple[str, ...]:
-        """After ``terminate``: everything of the cluster that still exists, one line each. Empty: proven gone."""
+        """After ``terminate`` and ``clean``: everything of the cluster that still exists, or whose end could not be
+        proven, one line each. Empty: proven gone."""
+        ...
+
+    def clean(self, cluster_id: str) -> None:
+        """After all instances are gone: end what was made for them (groups, keys, requests). What is gone is no error.
+
+        Raises CloudError with what could not be ended.
+        """
         ...
 
     def retire(self) -> bool:
-        """End what the provider itself keeps running on this machine, unless something rented needs it.
+        """End what the provider itself keeps running or stored on this machine, unless something rented needs it.
 
         True: nothing of it runs. Not an error where it runs nothing.
         """

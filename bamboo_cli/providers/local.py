@@ -54,6 +54,8 @@ class LocalConfig:
 
 class LocalProvider:
     name = "local"
+    poll_s = 0.5
+    ends_within_s = 30.0
 
     def __init__(self, directory: Path, config: LocalConfig, *, idle_s: float = 30.0) -> None:
         """``directory``: the cloud's own, for all clusters. ``idle_s``: how long it outlives its last instance."""
@@ -129,6 +131,9 @@ class LocalProvider:
             f"process {p.pid} ({processes.title(p)}) carries {processes.CLUSTER_VARIABLE}={cluster_id}"
             for p in strangers
         )
+
+    def clean(self, cluster_id: str) -> None:
+        """There is nothing but instances."""
 
     def retire(self) -> bool:
         """End the cloud's own daemon, unless it has instances of any cluster. True: it is not there any more."""

@@ -140,6 +140,8 @@ def _headline(cluster: "ClusterStatus", now: float) -> list[str]:
     else:
         who = "no coordinator is running"
     lines = [f"cluster {cluster.name} ({cluster.cluster_id}, {cluster.cloud}): {cluster.state} · {who}"]
+    if cluster.gave_up and cluster.state != "closed":
+        lines.append(f"No further node is rented: {cluster.gave_up}")
     if not coordinator.alive and cluster.state != "closed":
         lines.append(f"{_without_coordinator(cluster)} `bamboo up` starts it again.")
     return lines

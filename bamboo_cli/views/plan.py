@@ -33,7 +33,7 @@ def plan(found: Preview) -> RenderableType:
         Text(f"losses:  {_survival(found)}"),
         Text(
             f"price:   {output.usd(found.spot_usd_per_hour)} per hour on spot, "
-            f"{output.usd(found.on_demand_usd_per_hour)} on demand"
+            f"{output.usd(found.on_demand_usd_per_hour)} on demand (prices: {', '.join(found.price_sources)})"
         ),
     ]
     parts += [Text(""), Text(TIMES_ASSUMED), _protections(found), Text(""), Text(f"auto:    {found.auto.reason}")]

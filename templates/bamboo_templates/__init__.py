@@ -1,4 +1,4 @@
-"""Starter jobs and recipes that ``bamboo init`` copies, and the job that ``bamboo demo`` runs."""
+"""Starter jobs and recipes for ``bamboo init``, the job that ``bamboo demo`` runs, what goes to other machines."""
 
 from pathlib import Path
 
@@ -8,3 +8,6 @@ DEMO_JOB = _HERE / "jobs" / "demo.yaml"
 MINIMAL_JOB = _HERE / "jobs" / "minimal.yaml"
 JOB = _HERE / "jobs" / "job.yaml"
 RECIPE = _HERE / "recipes" / "recipe.py"
+AGENT_UNIT = _HERE / "bamboo-agent.service"
+AWS_POLICY = _HERE / "aws-policy.json"
+"""What Bamboo has to be allowed in an AWS account, and no more."""

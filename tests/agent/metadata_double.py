@@ -2,15 +2,18 @@
 
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.utils import formatdate
 
 ACTION = "/latest/meta-data/spot/instance-action"
 
 
-def answer(status: int, body: str = "") -> bytes:
-    return f"HTTP/1.1 {status} Whatever\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+def answer(status: int, body: str = "", date: str = "") -> bytes:
+    dated = f"Date: {date}\r\n" if date else ""
+    return f"HTTP/1.1 {status} Whatever\r\n{dated}Content-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,6 +29,8 @@ class MetadataDouble:
     """Tokens that are; take them out to let them expire."""
     tokens_given: int = 0
     gives_tokens: bool = True
+    ahead_s: float | None = None
+    """Of its clock, which it then shows in every answer."""
     requests: list[str] = field(default_factory=list)
 
     def respond(self, method: str, path: str, headers: dict[str, str]) -> bytes:
@@ -36,7 +41,8 @@ class MetadataDouble:
             return self._token(headers)
         if headers.get("x-aws-ec2-metadata-token") not in self.valid:
             return answer(401)
-        return answer(200, self.texts[path]) if path in self.texts else answer(404)
+        date = "" if self.ahead_s is None else formatdate(time.time() + self.ahead_s, usegmt=True)
+        return answer(200, self.texts[path], date) if path in self.texts else answer(404, date=date)
 
     def _token(self, headers: dict[str, str]) -> bytes:
         if not 1 <= int(headers["x-aws-ec2-metadata-token-ttl-seconds"]) <= 21600:

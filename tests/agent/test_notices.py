@@ -171,4 +171,52 @@ def test_proxies_of_the_environment_are_ignored(service: MetadataDouble, monkeyp
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     service.texts[ACTION] = TAKEN
-    assert asyncio.run(MetadataService(service.url).get(ACTION)) == TAKEN
+    answer = asyncio.run(MetadataService(service.url).get(ACTION))
+    assert answer is not None and answer.body == TAKEN
+
+
+@pytest.mark.parametrize(("ahead_s", "expected_s"), [(0.4, 0.0), (-1.0, 0.0), (90.0, 90.0), (-3600.0, -3600.0)])
+def test_the_deadline_is_told_by_this_machines_clock(
+    service: MetadataDouble, ahead_s: float, expected_s: float
+) -> None:
+    """What counts is how much time is left by the clock that the cloud itself shows."""
+
+    async def story() -> None:
+        service.ahead_s, service.texts[ACTION] = ahead_s, TAKEN
+        async with watched(service) as said:
+            await until(lambda: bool(said), "the notice")
+            await more_requests(service, 6)
+            (notice,) = said
+            assert isinstance(notice, Notice)
+            assert abs(notice.deadline - (DEADLINE - expected_s)) < 2.0
+
+    asyncio.run(story())
+
+
+def test_a_date_that_is_none_is_no_reason_to_miss_a_notice(service: MetadataDouble) -> None:
+    async def story() -> None:
+        async with watched(service) as said:
+            await more_requests(service, 3)
+            service.raw = answer(200, TAKEN, date="some day")
+            await until(lambda: bool(said), "the notice")
+            assert said == [Notice(action="terminate", deadline=DEADLINE)]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 429])
+def test_a_service_that_is_overloaded_is_asked_for_ever_and_answers_in_the_end(
+    service: MetadataDouble, status: int
+) -> None:
+    """Also where the token was still good: only the paths fail."""
+
+    async def story() -> None:
+        async with watched(service) as said:
+            await more_requests(service, 3)
+            service.raw = answer(status)
+            await more_requests(service, 20)
+            assert [type(message) for message in said] == [MetadataTrouble]
+            service.raw, service.texts[ACTION] = None, TAKEN
+            await until(lambda: len(said) == 2, "the notice")
+
+    asyncio.run(story())

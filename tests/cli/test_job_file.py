@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 from bamboo_trainer.plan import Mode
 
-from bamboo_cli import jobs, reference
+from bamboo_cli import jobs
 from bamboo_cli.config import PATTERN_WORDS, JobConfig
 from bamboo_cli.errors import JobFileError, UsageError
 from bamboo_cli.job_file import load_job
 from bamboo_cli.jobs import run_spec
+from bamboo_cli.market import assumed_market
 from bamboo_cli.paths import NAME_PATTERN, cluster_dir, name_like
+from bamboo_cli.preview import preview
 
 MINIMAL = "name: tiny\nsteps: 10\nglobal_batch_size: 8\nmicrobatch_size: 2\n"
 
@@ -271,13 +273,15 @@ def test_the_nearest_name(text: str, name: str) -> None:
 
 
 def test_every_pattern_of_a_job_file_is_explained_in_words() -> None:
-    patterns = {
-        rule.pattern
-        for _, section in reference.SECTIONS
-        for found in section.model_fields.values()
-        for rule in found.metadata
-        if getattr(rule, "pattern", None)
-    }
+    patterns = set[str]()
+
+    def look(schema: object) -> None:
+        if isinstance(schema, dict) and "pattern" in schema:
+            patterns.add(schema["pattern"])
+        for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+            look(inner)
+
+    look(JobConfig.model_json_schema())
     assert patterns == {NAME_PATTERN, *PATTERN_WORDS}
 
 
@@ -357,3 +361,77 @@ def test_losses_on_purpose_may_name_any_stage_that_the_planner_could_make(tmp_pa
     drill = "drill:\n  - {step: 1, stage: 3, action: 3B0}\n"
     assert load(tmp_path, MINIMAL + "stages: auto\nnodes: 4\n" + drill).drill[0].stage == 3
     assert refusal(tmp_path, MINIMAL + "stages: auto\nnodes: 3\n" + drill)
+
+
+# --- AWS ---------------------------------------------------------------------------------------------------------
+
+AWS = MINIMAL + "cloud: aws\ncheckpoint: {url: s3://b/runs}\naws:\n  types: [g5.xlarge]\n"
+
+
+def test_a_job_for_aws_needs_types_and_a_place_for_checkpoints(tmp_path: Path) -> None:
+    job = load(tmp_path, AWS)
+
+    assert (job.on_aws.types, job.on_aws.regions, job.on_aws.ssh_from) == (("g5.xlarge",), ("us-east-1",), "auto")
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        (MINIMAL + "cloud: aws\n", "5: cloud: `aws` needs a section `aws` with at least `types`: [g5.xlarge], say"),
+        (MINIMAL + "cloud: aws\naws: {}\n", "6: aws.types: is missing; every section `aws` needs it"),
+        (
+            MINIMAL + "aws: {types: [g5.xlarge]}\ncheckpoint: {url: x}\n",
+            "5: aws: is about AWS, but the job's cloud is local; say `cloud: aws`, or leave it out",
+        ),
+        (
+            AWS + "local: {notice_s: 3}\n",
+            "9: local: is about the local cloud, but the job's is aws; leave it out",
+        ),
+        (
+            AWS.replace("checkpoint: {url: s3://b/runs}\n", ""),
+            ": checkpoint.url: is needed on AWS, whose nodes share no folder: a store that all of them reach, such as "
+            "s3://bucket/runs",
+        ),
+        (AWS + "  zones: [us-west-2a]\n", "9: aws.zones: us-west-2a is in none of the regions us-east-1"),
+        (AWS + "  regions: [us-east-1, us-east-1]\n", "9: aws.regions: us-east-1 is there twice"),
+        (
+            AWS + "  regions: [us-east-1, us-west-2]\n  image: ami-1\n",
+            "10: aws.image: ami-1 is in one region only; take `auto`, a name with *, or a single region",
+        ),
+        (
+            AWS + "  bastion: me@host\n",
+            "7: aws.ssh_from: is needed with a bastion: the block of addresses that it connects from",
+        ),
+        (
+            AWS + "  ssh_from: [203.0.113.7]\n  types: [g5]\n".replace("  types: [g5]\n", "  image: ubuntu\n"),
+            "10: aws.image: write `auto`, an id (ami-...), the path of an SSM parameter (/aws/service/...), or a name "
+            "with *",
+        ),
+        (
+            AWS.replace("g5.xlarge", "g5"),
+            "8: aws.types[0]: 'g5' cannot be used here: use an instance type such as g5.xlarge",
+        ),
+        (AWS + "  wheelhouse: wheels\n", "9: aws.wheelhouse: there is no folder "),
+    ],
+)
+def test_mistakes_about_aws(tmp_path: Path, text: str, refused: str) -> None:
+    (line,) = refusal(tmp_path, text)
+
+    assert line.startswith(f"job.yaml{'' if refused.startswith(':') else ':'}{refused}")
+
+
+def test_the_whole_world_is_let_in_only_in_so_many_words(tmp_path: Path) -> None:
+    job = load(tmp_path, AWS + "  ssh_from: [0.0.0.0/0]\n")
+
+    assert job.on_aws.ssh_from == ("0.0.0.0/0",)
+    assert any("whole world" in warning for warning in preview(job, market=assumed_market(job)).warnings)
+
+
+def test_what_a_node_of_aws_is_prepared_with_comes_from_the_job(tmp_path: Path) -> None:
+    (tmp_path / "wheels").mkdir()
+    more = "  wheelhouse: wheels\n  torch_index_url: https://example.org/cu130\n  orphan_after_min: 30\n"
+
+    remote = jobs.remote_config(load(tmp_path, AWS + more))
+
+    assert (remote.wheelhouse, remote.index_url) == (tmp_path / "wheels", "https://example.org/cu130")
+    assert (remote.orphan_after_s, remote.packages) == (1800.0, ("s3fs",))

@@ -107,11 +107,11 @@ def test_a_first_signal_while_a_run_that_is_done_is_given_back_leaves_nothing(
     job = bamboo.job(stages=2, steps=3)
     calls = []
 
-    def interrupted_once(cluster_dir: Path) -> Down:
+    def interrupted_once(cluster_dir: Path, *, all_regions: bool) -> Down:
         calls.append(cluster_dir)
         if len(calls) == 1:
             raise Terminated(signal.SIGTERM)
-        return bring_down(cluster_dir)
+        return bring_down(cluster_dir, all_regions=all_regions)
 
     monkeypatch.setattr(teardown, "bring_down", interrupted_once)
 

@@ -22,6 +22,8 @@ class MemoryCloud:
     market: tuple[Offer, ...] = (offer(),)
     capacity: int = 8
     name: str = "memory"
+    poll_s = 0.5
+    ends_within_s = 30.0
     made: dict[str, Instance] = field(default_factory=dict)
     """By token."""
     configs: dict[str, NodeConfig] = field(default_factory=dict)
@@ -74,6 +76,9 @@ class MemoryCloud:
 
     def left_behind(self, cluster_id: str) -> tuple[str, ...]:
         return tuple(instance.instance_id for instance in self.alive() if instance.cluster_id == cluster_id)
+
+    def clean(self, cluster_id: str) -> None:
+        self._suffer()
 
     def retire(self) -> bool:
         return not self.alive()

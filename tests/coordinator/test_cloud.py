@@ -24,8 +24,8 @@ from bamboo_cli.coordinator.events import (
     InstanceSeen,
     Tell,
 )
-from bamboo_cli.errors import CredentialsError, InstanceGoneError, QuotaError
-from bamboo_cli.providers.base import EndReason, InstanceState, NodeConfig
+from bamboo_cli.errors import CapacityError, CloudError, CredentialsError, InstanceGoneError, QuotaError
+from bamboo_cli.providers.base import EndReason, Instance, InstanceState, NodeConfig, Offer
 from tests.coordinator.memory_cloud import MemoryCloud, offer
 from tests.waiting import until
 
@@ -35,7 +35,7 @@ CLUSTER = "demo-1"
 
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cloud_module, "POLL_S", 0.005)
+    monkeypatch.setattr(MemoryCloud, "poll_s", 0.005)
     monkeypatch.setattr(cloud_module, "MAX_POLL_S", 0.02)
 
 
@@ -121,12 +121,105 @@ def test_an_instance_is_rented_and_billed_from_its_launch(scene: Scene, cluster_
     assert (charge.instance_id, charge.spot_microusd, charge.on_demand_microusd) == ("i-1", 300_000, 1_000_000)
 
 
-def test_the_cheapest_offer_of_the_zone_is_taken(scene: Scene) -> None:
-    scene.provider.market = (offer("b", 0.1), offer("a", 0.5), replace(offer("a", 0.2), instance_type="cheap"))
+def test_the_first_offer_of_the_zone_is_taken(scene: Scene) -> None:
+    scene.provider.market = (offer("b", 0.1), replace(offer("a", 0.5), instance_type="first"), offer("a", 0.2))
 
     play(scene.create)
 
-    assert [(row.zone, row.instance_type) for row in scene.instances()] == [("a", "cheap")]
+    assert [(row.zone, row.instance_type) for row in scene.instances()] == [("a", "first")]
+
+
+class Picky(MemoryCloud):
+    """Has some types only, and some tries of others end in the dark."""
+
+    has: tuple[str, ...] = ()
+    tried: list[tuple[str, str]]
+    dark: bool = False
+    """The next create of a type that it has takes effect, and its caller dies."""
+
+    def create(self, offer: Offer, config: NodeConfig, token: str) -> Instance:
+        self.tried.append((offer.instance_type, token))
+        if offer.instance_type not in self.has:
+            raise CapacityError(f"no {offer.instance_type}")
+        instance = super().create(offer, config, token)
+        if self.dark:
+            self.dark = False
+            raise CloudError("killed")
+        return instance
+
+
+@pytest.fixture
+def picky(cluster_dir: Path) -> Scene:
+    provider = Picky()
+    provider.tried = []
+    types = ("g5", "g6", "g4dn")
+    provider.market = tuple(replace(offer("a", 0.3), instance_type=kind) for kind in types) + tuple(
+        replace(offer("a", 1.0), instance_type=kind, is_spot=False) for kind in types
+    )
+    return Scene(provider=provider, engine=store.open_for_writing(store.state_path(cluster_dir)))
+
+
+def tried(scene: Scene) -> list[tuple[str, str]]:
+    assert isinstance(scene.provider, Picky)
+    return scene.provider.tried
+
+
+def have(scene: Scene, *types: str, dark: bool = False) -> None:
+    assert isinstance(scene.provider, Picky)
+    scene.provider.has, scene.provider.dark = types, dark
+
+
+def test_types_of_a_zone_are_tried_in_turn_each_under_a_token_of_its_own(picky: Scene) -> None:
+    have(picky, "g4dn")
+    play(picky.create)
+
+    assert tried(picky) == [("g5", "token-1"), ("g6", "token-1.2"), ("g4dn", "token-1.3")]
+    assert [(row.token, row.instance_type, row.instance_id) for row in picky.instances()] == [
+        ("token-1.3", "g4dn", "i-1")
+    ]
+
+
+def test_a_zone_without_any_of_the_types_is_short_and_nothing_stays_intended(picky: Scene) -> None:
+    play(picky.create)
+
+    assert [kind for kind, _ in tried(picky)] == ["g5", "g6", "g4dn"], "nothing on demand unless it is allowed"
+    (failed,) = picky.heard
+    assert isinstance(failed, CreateFailed) and (failed.fault, failed.token) == (CreateFault.CAPACITY, "token-1")
+    assert picky.instances() == []
+
+
+def test_a_try_that_ended_in_the_dark_is_repeated_before_any_other(picky: Scene) -> None:
+    """Else the type that had none before might have one now, and the node two instances."""
+    have(picky, "g6", dark=True)
+
+    async def scenario() -> None:
+        await picky.create()
+        have(picky, "g5", "g6")
+        await again(picky).create()
+
+    play(scenario)
+
+    assert tried(picky)[-1] == ("g6", "token-1.2")
+    assert len(picky.provider.made) == 1
+
+
+def test_what_is_bought_on_demand_is_billed_so(picky: Scene, cluster_dir: Path) -> None:
+    async def scenario() -> None:
+        have(picky)
+        wanted = CreateInstance(node_id=NodeId("n1"), zone="a", token="t", on_demand=True)
+        picky.provider.market = (picky.provider.market[0], picky.provider.market[3])
+        await picky.cloud.create(wanted)
+        assert tried(picky) == [("g5", "t"), ("g5", "t.2")]
+        have(picky, "g5")
+        picky.provider.market = picky.provider.market[1:]
+        await picky.cloud.create(wanted)
+
+    play(scenario)
+    picky.provider.made["t"] = replace(picky.provider.made["t"], is_spot=False)
+    play(lambda: look_twice(picky))
+
+    (charge,) = reader.read_charges(store.state_path(cluster_dir), now=START + 3600)
+    assert charge.spot_microusd == charge.on_demand_microusd
 
 
 def test_the_intent_is_stored_before_the_cloud_is_asked(scene: Scene) -> None:
@@ -302,16 +395,18 @@ def test_what_is_no_longer_listed_is_gone_but_not_at_once(scene: Scene) -> None:
 
 def test_a_cloud_that_does_not_answer_is_told_of_once_per_trouble(scene: Scene) -> None:
     async def scenario() -> None:
+        task = asyncio.create_task(scene.cloud.watch())
         with scene.provider.out_of_order():
-            await watching(scene, lambda: scene.provider.num_looks >= 4, "several tries")
-        await look_twice(scene)
+            await until(lambda: scene.provider.num_looks >= 4, "several tries")
+        await until(lambda: len(scene.told) == 2, "the end of the trouble")
         with scene.provider.out_of_order():
-            await watching(scene, lambda: len(scene.told) == 2, "the next trouble")
+            await until(lambda: len(scene.told) == 3, "the next trouble")
+        task.cancel()
 
     play(scenario)
 
-    trouble = "cannot see the cloud: the cloud is out of order; goes on trying"
-    assert [line.text for line in scene.told] == [trouble, trouble]
+    trouble = "the cloud does not do as it is asked: the cloud is out of order; goes on trying"
+    assert [line.text for line in scene.told] == [trouble, "the cloud does as it is asked again", trouble]
     assert scene.heard == []
 
 

@@ -1,5 +1,7 @@
 """Corners of the machine that are no story of their own."""
 
+from dataclasses import replace
+
 import pytest
 from bamboo_agent.messages import PROTOCOL_VERSION, Hint, Join, WorkerExited
 from bamboo_trainer.control import LayerCost, TookOver, WorkerFailed
@@ -428,3 +430,57 @@ def test_forwards_at_hand_are_told_in_good_english(num: int, told: str) -> None:
     world.pump(training=False)
 
     assert any(f"{told} at hand" in line for line in world.trace[start:])
+
+
+# --- a coordinator that is cut off ------------------------------------------------------------------------------
+
+
+def cut_off_world(*, uplink_patience_s: float) -> World:
+    """Two nodes in the middle of a run, and no word from either any more."""
+    player = Player(lambda world: None)
+    for command in ("cluster nodes=2 lease=10", "train steps=40 stages=2", "steps 3", "hold"):
+        player.perform(command)
+    world = player.world
+    assert world is not None
+    world.machine.board.config = replace(world.machine.board.config, uplink_patience_s=uplink_patience_s)
+    for node_id in ("n1", "n2"):
+        player.perform(f"freeze {node_id}")
+    return world
+
+
+def states(world: World) -> set[NodeState]:
+    return {node.state for node in world.machine.board.nodes.values()}
+
+
+def test_while_no_node_at_all_is_heard_none_is_blamed_and_the_run_is_left_alone() -> None:
+    world = cut_off_world(uplink_patience_s=600)
+    world.pass_time(300)
+
+    assert states(world) == {NodeState.ACTIVE}
+    assert run_of(world)[0] is RunState.RUNNING
+    assert sum("no node is heard any more" in line.text for line in world.told) == 1
+
+
+def test_when_one_is_heard_again_the_other_has_a_lease_to_come_back() -> None:
+    world = cut_off_world(uplink_patience_s=600)
+    world.pass_time(300)
+    for _ in range(10):
+        assert states(world) == {NodeState.ACTIVE}
+        world.handle(ev.AgentBeat(node_id=NodeId("n1"), silence_s={}))
+        world.pass_time(1)
+    world.pass_time(2)
+    assert world.machine.board.nodes[NodeId("n1")].state is NodeState.ACTIVE
+    assert world.machine.board.nodes[NodeId("n2")].state is NodeState.LOST
+
+
+def test_the_patience_with_our_own_network_ends() -> None:
+    world = cut_off_world(uplink_patience_s=60)
+    world.pass_time(70)
+    assert states(world) >= {NodeState.LOST}
+
+
+def test_what_the_cloud_says_counts_all_the_same() -> None:
+    world = cut_off_world(uplink_patience_s=600)
+    world.pass_time(60)
+    world.handle(ev.InstanceEnded(node_id=NodeId("n1"), reason=EndReason.PREEMPTED, at=world.now))
+    assert world.machine.board.nodes[NodeId("n1")].state is NodeState.ENDED

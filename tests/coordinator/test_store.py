@@ -168,8 +168,10 @@ def test_a_file_from_before_the_fingerprints_is_read_as_it_is_and_migrated_when_
     with sqlite3.connect(path) as connection:
         for column in ("first_sample", "losses", "square_norms"):
             connection.execute(f"ALTER TABLE steps DROP COLUMN {column}")
+        connection.execute("ALTER TABLE instances DROP COLUMN is_spot")
         connection.execute("PRAGMA user_version = 2")
 
+    assert reader.read_charges(path, now=1.0) == ()
     (old,) = reader.read_steps(path, "demo-1")
     record(path, replace(STEP, step=8))
     rows = reader.read_steps(path, "demo-1")

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -44,6 +45,12 @@ def test_an_hour_costs_the_hourly_price() -> None:
     (charge,) = charges([rental()], [price(0.30)], [], START + 9999)
 
     assert (charge.spot_microusd, charge.on_demand_microusd, charge.run_id) == (300_000, 1_000_000, None)
+
+
+def test_an_instance_on_demand_pays_that_price() -> None:
+    (charge,) = charges([replace(rental(), is_spot=False)], [price(0.30)], [], START + 9999)
+
+    assert charge.spot_microusd == charge.on_demand_microusd == 1_000_000
 
 
 def test_a_price_that_changes_in_mid_hour_counts_from_then_on() -> None:

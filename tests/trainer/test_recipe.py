@@ -115,3 +115,14 @@ def test_two_layers_of_one_name_are_refused(tmp_path):
     )
     with pytest.raises(RecipeError, match="two layers named 'input'"):
         load_recipe(str(file), {})
+
+
+def test_a_recipe_whose_file_is_elsewhere_is_loaded_from_what_it_says(path):
+    elsewhere = "/somewhere/else/my_recipe.py"
+
+    with pytest.raises(RecipeError, match="no recipe file"):
+        load_recipe(elsewhere, {})
+    recipe = load_recipe(f"{elsewhere}:wide", {}, RECIPE_FILE)
+    assert recipe.layers[0].build().weight.shape[0] == 64
+    with pytest.raises(RecipeError, match=r"my_recipe\.py:1: SyntaxError"):
+        load_recipe(elsewhere, {}, "import (")

@@ -44,6 +44,8 @@ class TrainingSpec:
     recipe: str
     """``gpt2``, ``mlp``, or an absolute path of a Python file (``file.py`` or ``file.py:function``)."""
     recipe_options: dict[str, Any]
+    recipe_source: str = ""
+    """The text of that file, for machines that have not got it; empty: they have."""
     num_steps: int
     num_microbatches: int
     microbatch_size: int

@@ -415,12 +415,9 @@ class Executor:
         self._committed.append((self.plan.generation, summary))
 
     def _save(self) -> None:
-        """Hosts share the layers out over the pipelines, so each is written once."""
         assert self.plan is not None and self._to_save is not None
         step, self._to_save = self._to_save, None
-        d = self.plan.num_pipelines
-        layers = [x for x in range(self.plan.num_layers) if self.plan.stage_of_layer(x % d, x).host == self.worker_id]
-        if layers:
+        if layers := self.plan.saved_by(self.worker_id):
             self._compute.save(step, layers)
         if step == self._spec.num_steps - 1:
             self._report(control.RunComplete(generation=self.generation, step=step))

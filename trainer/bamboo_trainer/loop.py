@@ -137,7 +137,7 @@ class WorkerLoop:
         spec = item.spec
         try:
             if self._job is None or self._job.spec != spec:
-                recipe = load_recipe(spec.recipe, spec.recipe_options)
+                recipe = load_recipe(spec.recipe, spec.recipe_options, spec.recipe_source)
                 if self._job:
                     self._job.compute.close()
                 compute = TorchCompute(spec, recipe, self._tell_agent)

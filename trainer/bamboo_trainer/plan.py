@@ -235,6 +235,11 @@ class Plan:
         """Every layer that the worker must hold, hosted or shadowed, in order."""
         return tuple(sorted({layer for s in self.stages() if worker_id in s.holders for layer in s.layers}))
 
+    def saved_by(self, worker_id: WorkerId) -> tuple[int, ...]:
+        """Layers that the worker writes into checkpoints: hosts share them out over the pipelines."""
+        d = self.num_pipelines
+        return tuple(x for x in range(self.num_layers) if self.stage_of_layer(x % d, x).host == worker_id)
+
     def holders_of(self, layer: int) -> tuple[WorkerId, ...]:
         """Live holders in pipeline order, hosts before shadows, each once."""
         stages = [self.stage_of_layer(d, layer) for d in range(self.num_pipelines)]

@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,11 +70,14 @@ class Recipe:
     tokens_per_sample: int = 0
 
 
-def load_recipe(name_or_path: str, options: dict[str, Any]) -> Recipe:
+def load_recipe(name_or_path: str, options: dict[str, Any], source: str = "") -> Recipe:
     """Calls the recipe function with ``options``. Raises RecipeError.
 
-    ``name_or_path``: a ready recipe, ``file.py`` or ``file.py:function``.
+    ``name_or_path``: a ready recipe, ``file.py`` or ``file.py:function``. ``source``: what that file says, if it is not
+    on this machine.
     """
+    if source:
+        name_or_path = _put_down(name_or_path, source)
     function = _recipe_function(name_or_path)
     _check_options(name_or_path, function, options)
     try:
@@ -89,6 +93,17 @@ def load_recipe(name_or_path: str, options: dict[str, Any]) -> Recipe:
         )
     _check_recipe(name_or_path, recipe)
     return recipe
+
+
+def _put_down(name_or_path: str, source: str) -> str:
+    """In a folder of its own, since a recipe may look beside itself."""
+    path, colon, function_name = name_or_path.partition(":")
+    place = Path(tempfile.mkdtemp(prefix="bamboo-recipe-")) / Path(path).name
+    try:
+        place.write_text(source, encoding="utf-8")
+    except OSError as error:
+        raise RecipeError(f"recipe {path} cannot be written to {place}: {error}") from error
+    return f"{place}{colon}{function_name}"
 
 
 def _recipe_function(name_or_path: str) -> Callable[..., Any]:

@@ -40,9 +40,14 @@ class Buffer(Protocol):
 
 def missing_package(url: str) -> str | None:
     """That has to be installed before the store of ``url`` can be used at all."""
-    entry = known_implementations.get(split_protocol(url)[0] or "file")
-    package = entry["class"].partition(".")[0] if entry is not None else "fsspec"
+    package = package_of(url)
     return None if importlib.util.find_spec(package) is not None else package
+
+
+def package_of(url: str) -> str:
+    """Which reads and writes the store of ``url``: ``s3fs``, say; ``fsspec`` itself for what needs no other."""
+    entry = known_implementations.get(split_protocol(url)[0] or "file")
+    return str(entry["class"]).partition(".")[0] if entry is not None else "fsspec"
 
 
 @_translated()

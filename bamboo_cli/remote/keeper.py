@@ -1,0 +1,135 @@
+"""One machine's thread: makes it a node, then keeps the connection that its agent's link runs in, as long as wanted."""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bamboo_cli.errors import ConnectionLostError, HostKeyError, RemoteError, StepError
+from bamboo_cli.providers.base import Instance, NodeConfig, Reach
+from bamboo_cli.remote.bastion import Bastions
+from bamboo_cli.remote.connection import Connection, connect_patiently
+from bamboo_cli.remote.forward import Forward
+from bamboo_cli.remote.prepare import StepLog, prepare
+from bamboo_cli.remote.settings import RemoteConfig
+from bamboo_cli.remote.steps import Luggage
+
+BOOT_PATIENCE_S = 600.0
+"""For an SSH connection."""
+LOSSES_BORNE = 5
+"""Connections that broke while one machine was prepared."""
+PROBE_S = 10.0
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 15.0
+CONNECT = "connect"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """What the keepers of one cluster share. The callables may block, and may be called by any thread."""
+
+    node_config: Callable[[str, int], NodeConfig]
+    """Of a node whose agent finds the coordinator at a port of its own loopback."""
+    target: tuple[str, int]
+    """Where the coordinator listens for agents."""
+    private_key: str
+    config: RemoteConfig
+    luggage: Callable[[], Luggage]
+    bastions: Bastions
+    room: threading.Semaphore
+    """For so many at a time that are prepared."""
+    logs: Path
+    doing: Callable[[Instance, str], None]
+    failed: Callable[[Instance, str, str], None]
+    """The step, and what happened. It goes on trying until it is stopped."""
+
+
+class Keeper:
+    def __init__(self, instance: Instance, reach: Reach, common: Common) -> None:
+        self.instance = instance
+        self.reach = reach
+        self._common = common
+        self._stop = threading.Event()
+        self._connection: Connection | None = None
+        self._losses = 0
+        self._thread = threading.Thread(target=self._run, name=f"keeper of {instance.node_id}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """At once; what runs on the machine goes on there."""
+        self._stop.set()
+        if self._connection is not None:
+            self._connection.close()
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while not self._stop.wait(pause_s if self._losses else 0.0):
+            try:
+                connection = self._linked()
+            except RemoteError as error:
+                self._lost(error)
+                if isinstance(error, HostKeyError):
+                    return
+                pause_s = min(LAST_PAUSE_S, pause_s * 2)
+            else:
+                self._losses, pause_s = 0, FIRST_PAUSE_S
+                self._watch(connection)
+                log.info("the SSH connection to %s ended", self.instance.node_id)
+                self._losses = 1
+
+    def _linked(self) -> Connection:
+        """A connection, the agent on its way through it. Raises RemoteError."""
+        with self._common.room:
+            if self._stop.is_set():
+                raise ConnectionLostError("it is not wanted any more")
+            self._common.doing(self.instance, "connecting")
+            connection = self._connection = connect_patiently(
+                self.reach,
+                self._common.private_key,
+                bastions=self._common.bastions,
+                patience_s=BOOT_PATIENCE_S,
+                stop=self._stop,
+            )
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    def _prepare(self, connection: Connection) -> None:
+        node_id, common = self.instance.node_id, self._common
+        forward = Forward(connection, common.target)
+        prepare(
+            connection,
+            instance=self.instance,
+            node=common.node_config(node_id, forward.port),
+            luggage=common.luggage(),
+            config=common.config,
+            say=lambda step: common.doing(self.instance, step.doing),
+            log=StepLog(common.logs / f"{node_id}.log"),
+        )
+
+    def _watch(self, connection: Connection) -> None:
+        """Until it ends. A machine that hangs, or a cable that is cut, says nothing: so it is asked now and then."""
+        while connection.is_open and not self._stop.is_set():
+            connection.transport.join(PROBE_S)
+            if connection.is_open and not connection.is_well():
+                break
+        connection.close()
+
+    def _lost(self, error: RemoteError) -> None:
+        """A connection that breaks is nothing, unless it goes on so."""
+        self._losses += 1
+        if self._stop.is_set() or (isinstance(error, ConnectionLostError) and self._losses < LOSSES_BORNE):
+            return
+        log.warning("%s: %s %s", self.instance.node_id, error.message, error.next_step)
+        step = error.step if isinstance(error, StepError) else CONNECT
+        self._common.failed(self.instance, step, error.message)

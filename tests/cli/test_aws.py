@@ -1,0 +1,233 @@
+"""What the commands say about AWS before anything is rented, and that all that they call is in the policy."""
+
+import fnmatch
+import json
+from pathlib import Path
+from typing import Any
+
+import bamboo_templates
+import pytest
+from typer.testing import CliRunner, Result
+
+from bamboo_cli.errors import BambooError
+from bamboo_cli.main import app
+from bamboo_cli.providers.aws_cloud.operations import OPERATIONS
+from tests.aws.account import Credentials
+from tests.aws.double import AwsDouble
+
+JOB = """
+name: big
+cloud: aws
+recipe: gpt2
+steps: 10
+global_batch_size: 8
+microbatch_size: 2
+stages: 4
+checkpoint: {url: s3://bucket/runs}
+aws:
+  types: [g5.xlarge, g6.xlarge]
+  ssh_from: [203.0.113.7/32]
+"""
+
+
+@pytest.fixture(autouse=True)
+def environment(aws: AwsDouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("BAMBOO_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> str:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB)
+    return str(path)
+
+
+def bamboo(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+def refusal(result: Result) -> BambooError:
+    assert isinstance(result.exception, BambooError), result.exception
+    return result.exception
+
+
+# --- check -------------------------------------------------------------------------------------------------------
+
+
+def findings(result: Result) -> dict[str, Any]:
+    return {finding["subject"]: finding for finding in json.loads(result.stdout)}
+
+
+def test_all_that_a_job_needs_is_looked_at_and_nothing_is_made(aws: AwsDouble, job: str) -> None:
+    result = bamboo("check", "aws", job, "--json")
+
+    assert result.exit_code == 0
+    found = findings(result)
+    assert {subject for subject, finding in found.items() if finding["verdict"] != "ok"} == {"ending things"}
+    assert found["identity"]["text"].startswith("arn:aws:")
+    assert "16 are needed" in found["us-east-1 g5.xlarge quota"]["text"]
+    assert "us-east-1a" in found["us-east-1 g5.xlarge"]["text"]
+    assert found["us-east-1 instance"]["text"] == "ec2:RunInstances would be done"
+    assert aws.remains() == []
+
+
+def test_what_stands_in_the_way_is_told_with_what_to_do(aws: AwsDouble, job: str) -> None:
+    aws.account.quotas[("us-east-1", "L-3819A6DF")] = 8.0
+    aws.account.allowed = ("ec2:Describe*", "servicequotas:*", "ssm:*", "ec2:ImportKeyPair", "ec2:CreateTags")
+
+    result = bamboo("check", "aws", job, "--json")
+
+    problems = {subject: f for subject, f in findings(result).items() if f["verdict"] == "problem"}
+    assert set(problems) == {
+        "us-east-1 g5.xlarge quota",
+        "us-east-1 g6.xlarge quota",
+        "us-east-1 group",
+        "us-east-1 instance",
+    }
+    assert "L-3819A6DF" in problems["us-east-1 g5.xlarge quota"]["next_step"]
+    assert "does not permit ec2:RunInstances" in problems["us-east-1 instance"]["text"]
+    assert "4 problems" in refusal(result).message
+
+
+def test_credentials_that_have_run_out_are_all_that_is_told(aws: AwsDouble, job: str) -> None:
+    aws.account.credentials = Credentials.EXPIRED
+
+    result = bamboo("check", "aws", job)
+
+    assert len(result.stdout.splitlines()) == 2
+    assert "problem" in result.stdout and "aws sso login" in result.stdout
+
+
+# --- the policy --------------------------------------------------------------------------------------------------
+
+
+def policy_actions() -> list[str]:
+    statements = json.loads(bamboo_templates.AWS_POLICY.read_text(encoding="utf-8"))["Statement"]
+    return [action for s in statements for action in ([s["Action"]] if isinstance(s["Action"], str) else s["Action"])]
+
+
+def test_the_policy_allows_what_is_called_and_no_more() -> None:
+    called = {action for operation in OPERATIONS for action in operation.actions}
+
+    assert sorted(policy_actions()) == sorted(called)
+
+
+def test_nothing_is_called_beside_the_table_of_operations() -> None:
+    """boto3 is imported by one file, and its clients are made there."""
+    package = Path(bamboo_templates.__file__).parents[2] / "bamboo_cli"
+    users = [path.name for path in package.rglob("*.py") if "boto" in path.read_text(encoding="utf-8")]
+
+    assert sorted(users) == ["calls.py", "operations.py"]
+    assert all("*" not in action for action in policy_actions())
+
+
+def test_the_policy_is_enough_for_a_whole_life(aws: AwsDouble, job: str, tmp_path: Path) -> None:
+    aws.account.allowed = tuple(policy_actions())
+    assert bamboo("check", "aws", job).exit_code == 0
+    assert bamboo("prices", job).exit_code == 0
+    assert bamboo("up", job, "--dry-run").exit_code == 0
+
+    refused = [
+        call.permission for call, code in aws.calls if code in ("UnauthorizedOperation", "AccessDeniedException")
+    ]
+
+    assert refused == []
+    assert all(any(fnmatch.fnmatch(call.permission, a) for a in policy_actions()) for call, _ in aws.calls)
+
+
+def test_the_policy_is_printed_as_it_is() -> None:
+    assert json.loads(bamboo("check", "aws", "--policy").stdout)["Version"] == "2012-10-17"
+
+
+# --- prices ------------------------------------------------------------------------------------------------------
+
+
+def test_prices_tell_now_the_week_and_what_is_saved(aws: AwsDouble, job: str) -> None:
+    result = bamboo("prices", job, "--json")
+
+    rows = json.loads(result.stdout)
+    assert {row["instance_type"] for row in rows} == {"g5.xlarge", "g6.xlarge"}
+    for row in rows:
+        assert row["low_usd_per_hour"] <= row["spot_usd_per_hour"] <= row["high_usd_per_hour"]
+        assert row["low_usd_per_hour"] < row["high_usd_per_hour"]
+    first = rows[0]
+    assert (first["gpu"], first["memory_gb"], first["on_demand_usd_per_hour"]) == (
+        "1 × NVIDIA A10G, 22 GB",
+        16.0,
+        1.006,
+    )
+
+
+def test_prices_are_a_table_a_row_a_zone(job: str) -> None:
+    result = bamboo("prices", "--type", "g5.xlarge", "--region", "us-west-2")
+
+    lines = result.stdout.splitlines()
+    header = " ".join(lines[0].split())
+    assert header == "type GPU zone memory spot now 7 days low high on demand saving seen here"
+    assert all(line.startswith("g5.xlarge") for line in lines[1:-1]) and "us-west-2a" in result.stdout
+    assert lines[-1] == "USD per hour; spot prices are live, on demand: live"
+
+
+def test_a_type_that_nobody_sells_has_no_price(job: str) -> None:
+    result = bamboo("prices", job, "--set", "aws.zones=[us-east-1e]")
+
+    assert "no spot price for g5.xlarge, g6.xlarge in us-east-1" in refusal(result).message
+
+
+# --- up --dry-run ------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_shows_every_request_and_makes_nothing(aws: AwsDouble, job: str, tmp_path: Path) -> None:
+    result = bamboo("up", job, "--dry-run", "--json")
+
+    assert result.exit_code == 0
+    rehearsed = json.loads(result.stdout)
+    actions = [asked["action"] for asked in rehearsed["requests"]]
+    assert actions == [
+        "CreateSecurityGroup",
+        "AuthorizeSecurityGroupIngress",
+        "AuthorizeSecurityGroupIngress",
+        "ImportKeyPair",
+        "RunInstances",
+    ]
+    request = rehearsed["requests"][-1]["request"]
+    assert request["InstanceMarketOptions"]["SpotOptions"]["SpotInstanceType"] == "one-time"
+    assert "PRIVATE KEY" not in result.stdout
+    assert aws.remains() == []
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_dry_run_that_ec2_would_refuse_fails_with_its_reason(aws: AwsDouble, job: str) -> None:
+    aws.account.allowed = ("ec2:Describe*", "ec2:Create*", "ec2:ImportKeyPair", "ssm:*", "pricing:*")
+
+    result = bamboo("up", job, "--dry-run")
+
+    assert "does not permit ec2:RunInstances" in refusal(result).message
+
+
+def test_a_dry_run_is_for_aws(tmp_path: Path) -> None:
+    path = tmp_path / "local.yaml"
+    path.write_text("name: tiny\nsteps: 10\nglobal_batch_size: 8\nmicrobatch_size: 2\n")
+
+    assert "the job's cloud is local" in refusal(bamboo("up", str(path), "--dry-run")).message
+
+
+# --- plan --------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_made_without_an_account_too(aws: AwsDouble, job: str) -> None:
+    from bamboo_cli.job_file import load_job
+    from bamboo_cli.market import market_or_assumed
+    from bamboo_cli.preview import preview
+
+    loaded = load_job(Path(job))
+    asked, why = market_or_assumed(loaded)
+    assert not why and preview(loaded, market=asked).spot_usd_per_hour < 4.0
+    aws.account.credentials = Credentials.WRONG
+
+    assumed, why = market_or_assumed(loaded)
+
+    assert "AuthFailure" in why
+    assert preview(loaded, market=assumed).spot_usd_per_hour == pytest.approx(4 * 1.006)

@@ -1,0 +1,249 @@
+"""One connection to a real sshd: who is let in, what is run, what ends in time."""
+
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bamboo_cli.errors import ConnectionLostError, HostKeyError, UnreachableError
+from bamboo_cli.keys import host_key
+from bamboo_cli.providers.base import Reach
+from bamboo_cli.remote import connection as module
+from bamboo_cli.remote.bastion import Bastions
+from bamboo_cli.remote.connection import Connection, Stdin, connect, connect_patiently
+from tests.remote.machine import Machine, free_port
+from tests.waiting import wait_until
+
+
+def patiently(
+    machine: Machine, bastions: Bastions, *, patience_s: float = 30.0, reach: Reach | None = None
+) -> Connection:
+    return connect_patiently(
+        reach or machine.reach,
+        machine.known.private,
+        bastions=bastions,
+        patience_s=patience_s,
+        stop=threading.Event(),
+    )
+
+
+@pytest.fixture
+def link(vm: Machine, bastions: Bastions) -> Iterator[Connection]:
+    made = connect(vm.reach, vm.known.private, bastions=bastions)
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def knock_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LAST_PAUSE_S", 0.1)
+
+
+def write(stdin: Stdin, blob: bytes) -> None:
+    stdin.write(blob)
+
+
+def output_of(link: Connection, script: str, timeout_s: float = 20.0) -> tuple[int, str]:
+    pieces: list[bytes] = []
+    finished = link.run(script, timeout_s=timeout_s, keep=pieces.append)
+    return finished.exit_code, b"".join(pieces).decode()
+
+
+# --- getting in -------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_that_boots_late_and_learns_the_key_later_still_is_reached_in_the_end(
+    raw_vm: Machine, bastions: Bastions
+) -> None:
+    """Refused, then let in by nobody, then open: what cloud-init looks like from outside."""
+
+    def live() -> None:
+        raw_vm.boot()
+        wait_until(lambda: b"Connection closed by authenticating user" in log.read_bytes(), "a refused key")
+        raw_vm.authorise()
+
+    log = raw_vm.folder / "sshd.log"
+    life = threading.Thread(target=live)
+    life.start()
+    link = patiently(raw_vm, bastions)
+    life.join()
+
+    assert output_of(link, "echo here") == (0, "here\n")
+    link.close()
+
+
+def test_another_host_key_ends_it_at_once_and_no_key_of_ours_is_shown(vm: Machine, bastions: Bastions) -> None:
+    impostor = replace(vm.reach, host_key=host_key(vm.folder, "another").public)
+    began = time.monotonic()
+
+    with pytest.raises(HostKeyError, match="not the one that it was given"):
+        patiently(vm, bastions, reach=impostor)
+
+    assert time.monotonic() - began < 10
+    assert b"authenticating user" not in (vm.folder / "sshd.log").read_bytes()
+
+
+def test_a_host_key_of_another_kind_is_not_even_looked_at(raw_vm: Machine, bastions: Bastions) -> None:
+    """As an image has them before cloud-init has put ours in their place."""
+    key = raw_vm.folder / "keys" / "host-vm"
+    key.unlink()
+    subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", key], check=True)
+    raw_vm.authorise()
+    raw_vm.boot()
+
+    with pytest.raises(UnreachableError, match="no common way to speak"):
+        patiently(raw_vm, bastions, patience_s=0.5)
+
+
+def silent(sock: socket.socket) -> None:
+    sock.recv(1)  # nothing comes: the client gives up
+
+
+def half_a_banner(sock: socket.socket) -> None:
+    sock.sendall(b"SSH-2.0-Ope")
+
+
+def another_language(sock: socket.socket) -> None:
+    sock.sendall(b"HTTP/1.1 400 Bad Request\r\n" * 200)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "words"),
+    [(silent, "no SSH banner"), (half_a_banner, "SSH"), (another_language, "SSH")],
+)
+def test_a_machine_that_never_says_a_banner_is_given_up_in_time(
+    behaviour: Callable[[socket.socket], None],
+    words: str,
+    tmp_path: Path,
+    bastions: Bastions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "BANNER_S", 0.3)
+    monkeypatch.setattr(module, "AUTHENTICATE_S", 0.3)
+    odd = Machine(folder=tmp_path / "vm")
+    with socket.create_server((odd.address, odd.port)) as server:
+
+        def serve() -> None:
+            try:
+                while True:
+                    with server.accept()[0] as sock:
+                        behaviour(sock)
+            except OSError:
+                return
+
+        threading.Thread(target=serve, daemon=True).start()
+        with pytest.raises(UnreachableError, match=words):
+            patiently(odd, bastions, patience_s=1.5)
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_the_error_of_a_machine_that_refuses_says_so(tmp_path: Path, bastions: Bastions) -> None:
+    nobody = Machine(folder=tmp_path / "vm", port=free_port("127.0.0.2"))
+
+    with pytest.raises(UnreachableError, match="Connection refused"):
+        patiently(nobody, bastions, patience_s=0.3)
+
+
+def test_knocking_ends_when_it_is_not_wanted_any_more(tmp_path: Path, bastions: Bastions) -> None:
+    nobody, stop = Machine(folder=tmp_path / "vm"), threading.Event()
+    stop.set()
+
+    with pytest.raises(UnreachableError):
+        connect_patiently(nobody.reach, nobody.known.private, bastions=bastions, patience_s=600, stop=stop)
+
+
+# --- running ----------------------------------------------------------------------------------------------------
+
+
+def test_the_exit_code_and_both_streams_in_their_order_come_back(link: Connection) -> None:
+    assert output_of(link, 'echo one; echo two >&2; echo "three\'s"; exit 7') == (7, "one\ntwo\nthree's\n")
+
+
+def test_megabytes_of_errors_before_the_first_word_block_nothing(link: Connection) -> None:
+    code, text = output_of(link, "head -c 8000000 /dev/zero >&2; echo done")
+    assert (code, len(text)) == (0, 8_000_005)
+
+
+def test_a_command_that_hangs_is_killed_with_its_children_on_the_machine(link: Connection, vm: Machine) -> None:
+    pids = vm.home / "pids"
+    script = f"sleep 1000 & echo $! >> {pids}; sh -c 'echo $$ >> {pids}; sleep 1000'; echo never"
+
+    finished = link.run(script, timeout_s=0.5)
+
+    assert finished.timed_out
+    for pid in map(int, pids.read_text().split()):
+        wait_until(lambda pid=pid: not _is_alive(pid), f"the end of process {pid}")  # type: ignore[misc]
+
+
+def test_a_command_that_will_not_hear_is_killed_all_the_same(link: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KILL_AFTER_S", 1)
+
+    assert link.run("trap '' TERM; while :; do sleep 1; done", timeout_s=0.3).timed_out
+
+
+def test_a_daemon_that_a_command_leaves_behind_does_not_hold_it_up(link: Connection, vm: Machine) -> None:
+    began = time.monotonic()
+    assert output_of(link, "setsid sleep 1000 & echo left")[0] == 0
+    assert time.monotonic() - began < 15
+
+
+def test_what_is_fed_arrives_whole(link: Connection, vm: Machine) -> None:
+    blob = os.urandom(3_000_000)
+
+    assert link.run("cd; cat > blob", timeout_s=20, feed=lambda stdin: write(stdin, blob)).exit_code == 0
+    assert (vm.home / "blob").read_bytes() == blob
+
+
+def test_a_command_that_reads_nothing_of_what_it_is_fed_is_judged_by_its_exit_code(link: Connection) -> None:
+    blob = bytes(5_000_000)
+    assert link.run("exit 3", timeout_s=20, feed=lambda stdin: write(stdin, blob)).exit_code == 3
+
+
+# --- breaking ---------------------------------------------------------------------------------------------------
+
+
+def test_a_session_that_is_killed_in_the_middle_is_a_lost_connection(link: Connection, vm: Machine) -> None:
+    def kill() -> None:
+        wait_until(lambda: (vm.home / "begun").exists(), "the command")
+        for session in vm.sessions():
+            session.kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(ConnectionLostError):
+        link.run("cd; touch begun; sleep 1000", timeout_s=100)
+    killer.join()
+    wait_until(lambda: not link.is_open, "the end of the connection")
+
+
+def test_a_frozen_machine_is_found_by_asking_it(link: Connection, vm: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernel still acknowledges every byte, so TCP finds nothing."""
+    monkeypatch.setattr(module, "CHANNEL_S", 0.5)
+    assert link.is_well()
+    for process in vm.processes():
+        process.suspend()
+
+    assert not link.is_well()
+
+
+def test_whoever_waits_is_told_when_the_connection_is_closed_here(link: Connection, vm: Machine) -> None:
+    def close() -> None:
+        wait_until(lambda: (vm.home / "begun").exists(), "the command")
+        link.close()
+
+    threading.Thread(target=close).start()
+    with pytest.raises(ConnectionLostError):
+        link.run("cd; touch begun; sleep 1000", timeout_s=100)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False

@@ -21,7 +21,9 @@ def say(kind: str, **fields: object) -> None:
 
 def step_committed(step: int) -> None:
     summary = {"step": step, "losses": [1.0], "square_norms": [1.0]}
-    say("step_committed", generation=1, summary=summary, learning_rate=0.1, step_s=0.1, num_samples=1)
+    say(
+        "step_committed", generation=1, plan_generation=1, summary=summary, learning_rate=0.1, step_s=0.1, num_samples=1
+    )
 
 
 def await_reaped(worker: int) -> None:

@@ -96,6 +96,8 @@ def read_identity(cluster_dir: Path) -> Identity:
         from bamboo_cli.coordinator.store import state_path
 
         status = read_status(state_path(cluster_dir), now=time.time())
+        if status.cloud == "local":
+            return Identity(cluster_id=status.cluster_id, cloud=status.cloud)
         return _identity(status.cluster_id, JobConfig.model_validate(status.job))
 
 

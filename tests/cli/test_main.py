@@ -89,7 +89,8 @@ def test_plan_as_json_has_the_placement_and_the_price(tmp_path: Path) -> None:
     done = bamboo("plan", str(tmp_path / "job.yaml"), "--json", home=tmp_path)
 
     plan = json.loads(done.stdout)
-    assert [(n["node_id"], n["stage_index"], n["shadows_stages"]) for n in plan["nodes"]] == [
+    workers = [(node["node_id"], worker) for node in plan["nodes"] for worker in node["workers"]]
+    assert [(node_id, w["stage_index"], w["shadows_stages"]) for node_id, w in workers] == [
         ("n1", 0, [1]),
         ("n2", 1, [0]),
     ]

@@ -102,6 +102,7 @@ def test_a_file_from_before_there_were_pages_has_none_until_it_is_migrated(clust
         connection.execute("DROP TABLE pages")
         for column in ("first_sample", "losses", "square_norms"):  # came later
             connection.execute(f"ALTER TABLE steps DROP COLUMN {column}")
+        connection.execute("ALTER TABLE instances DROP COLUMN is_spot")
         connection.execute("PRAGMA user_version = 1")
 
     assert read(cluster_dir) == []

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bamboo_trainer.arrangement import arrangement_of
-from bamboo_trainer.dryrun import DryRun, Durations, dry_run, grid
+from bamboo_trainer.dryrun import DryRun, Durations, dry_run
+from bamboo_trainer.grid import grid
 from bamboo_trainer.outlook import fatal_rate
 from bamboo_trainer.placement import Candidate
 from bamboo_trainer.plan import Mode, NodeId, Plan, WorkerId

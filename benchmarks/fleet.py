@@ -28,8 +28,8 @@ from bamboo_trainer.plan import (
     Plan,
     PlanKind,
     WorkerId,
-    check_plan,
 )
+from bamboo_trainer.plan_rules import check_plan
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """What a job would look like."""
 
-from bamboo_trainer.dryrun import LEGEND
+from bamboo_trainer.grid import LEGEND
 from bamboo_trainer.plan import Mode
 from rich.console import Group, RenderableType
 from rich.table import Table

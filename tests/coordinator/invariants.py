@@ -1,6 +1,7 @@
 """What must hold of the machine after every event, whatever happened. For every test that drives one."""
 
-from bamboo_trainer.plan import PlanKind, check_plan, node_id_of
+from bamboo_trainer.plan import PlanKind, node_id_of
+from bamboo_trainer.plan_rules import check_plan
 
 from bamboo_cli.coordinator.machine import Machine
 from bamboo_cli.coordinator.states import ENDED, LEASED, UNDER_PLAN, NodeState, RunState, WorkerState

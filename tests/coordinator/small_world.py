@@ -29,7 +29,8 @@ from bamboo_agent.messages import (
     WorkerState,
 )
 from bamboo_trainer import control
-from bamboo_trainer.plan import NodeId, Plan, PlanKind, StepSummary, WorkerId, check_plan, node_id_of
+from bamboo_trainer.plan import NodeId, Plan, PlanKind, StepSummary, WorkerId, node_id_of
+from bamboo_trainer.plan_rules import check_plan
 
 from bamboo_cli.coordinator import events as ev
 from bamboo_cli.coordinator.machine import Machine

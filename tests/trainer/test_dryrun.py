@@ -5,7 +5,8 @@ import itertools
 import pytest
 from bamboo_trainer import dryrun
 from bamboo_trainer.arrangement import build_pipelines
-from bamboo_trainer.dryrun import DeadlockError, Durations, dry_run, grid
+from bamboo_trainer.dryrun import DeadlockError, Durations, dry_run
+from bamboo_trainer.grid import grid
 from bamboo_trainer.plan import Member, Mode, NodeId, Plan, PlanKind, WorkerId
 from bamboo_trainer.redundancy import fail_over
 from bamboo_trainer.schedule import Action, Kind

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator
 import pytest
 from bamboo_trainer import control
 from bamboo_trainer.helping import with_help
-from bamboo_trainer.plan import Mode, Plan, WorkerId, check_plan
+from bamboo_trainer.plan import Mode, Plan, WorkerId
+from bamboo_trainer.plan_rules import check_plan
 from bamboo_trainer.redundancy import fail_over
 from bamboo_trainer.schedule import Action
 

@@ -6,7 +6,8 @@ import pytest
 from bamboo_trainer.arrangement import arrangement_of
 from bamboo_trainer.helping import MAX_APART, with_help
 from bamboo_trainer.memory import help_that_fits, memory_of
-from bamboo_trainer.plan import Mode, Part, Plan, RedundancyMemory, WorkerId, check_plan
+from bamboo_trainer.plan import Mode, Part, Plan, RedundancyMemory, WorkerId
+from bamboo_trainer.plan_rules import check_plan
 from bamboo_trainer.redundancy import fail_over
 
 from tests.trainer.test_planner import layer

@@ -6,10 +6,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from bamboo_trainer import control
+from bamboo_trainer.link import LinkDown
 from bamboo_trainer.loop import Inbox, WorkerLoop
 from bamboo_trainer.plan import WorkerId
 from bamboo_trainer.schedule import Action, Kind
-from bamboo_trainer.transport import LinkDown
 
 SPEC = control.TrainingSpec(
     run_id="run",

@@ -9,7 +9,8 @@ from itertools import product
 import pytest
 from bamboo_trainer.paper import on_paper
 from bamboo_trainer.placement import Candidate, apart
-from bamboo_trainer.plan import Mode, NodeId, Plan, check_plan
+from bamboo_trainer.plan import Mode, NodeId, Plan
+from bamboo_trainer.plan_rules import check_plan
 from bamboo_trainer.planner import arrange
 from bamboo_trainer.wanted import Wanted
 from hypothesis import given

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from bamboo_trainer.control import LayerCost
 from bamboo_trainer.placement import Candidate
-from bamboo_trainer.plan import Mode, NodeId, Plan, PlanKind, WorkerId, check_plan
+from bamboo_trainer.plan import Mode, NodeId, Plan, PlanKind, WorkerId
+from bamboo_trainer.plan_rules import check_plan
 from bamboo_trainer.planner import choose_shape
 from bamboo_trainer.reconfigure import plan_boundary
 from bamboo_trainer.redundancy import fail_over, missing_shadows

@@ -9,9 +9,10 @@ import pytest
 import torch
 from bamboo_trainer import framing
 from bamboo_trainer.frames import Datum, FetchLayer, Frame, Held, LayerHere, LearnLayer, SyncState, Taught, Update
+from bamboo_trainer.link import FrameArrived, FromPeers, LinkDown, LinkUp
 from bamboo_trainer.plan import Member, NodeId, StepSummary, WorkerId
 from bamboo_trainer.schedule import Share, backward_key, forward_key, partial_key
-from bamboo_trainer.transport import FrameArrived, FromPeers, LinkDown, LinkUp, SocketTransport
+from bamboo_trainer.transport import SocketTransport
 
 A, B = WorkerId("a/1"), WorkerId("b/1")
 DEADLINE_S = 10.0

@@ -24,8 +24,8 @@ from bamboo_trainer.plan import (
     Plan,
     PlanKind,
     WorkerId,
-    check_plan,
 )
+from bamboo_trainer.plan_rules import check_plan
 from bamboo_trainer.schedule import Action
 
 from tests.trainer.integer_compute import Disk, IntegerCompute

@@ -14,6 +14,7 @@ from typing import Protocol
 from bamboo_trainer import control
 from bamboo_trainer.executor import Executor, Report, Send
 from bamboo_trainer.frames import Frame
+from bamboo_trainer.link import FrameArrived, FromPeers, LinkDown, LinkUp
 from bamboo_trainer.manifest import CheckpointError
 from bamboo_trainer.model_file import write_model
 from bamboo_trainer.plan import Member, Plan, PlanKind, WorkerId
@@ -22,7 +23,6 @@ from bamboo_trainer.recipe import Recipe, RecipeError, load_recipe
 from bamboo_trainer.recorder import RecordingExecutor
 from bamboo_trainer.schedule import Action
 from bamboo_trainer.torch_compute import TorchCompute
-from bamboo_trainer.transport import FrameArrived, FromPeers, LinkDown, LinkUp
 from bamboo_trainer.wrapping import ExecutorLike
 
 log = logging.getLogger("bamboo.worker")

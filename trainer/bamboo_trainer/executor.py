@@ -6,11 +6,11 @@ thread: the worker's loop drives it in production, the test worlds drive it on i
 ``perform(next())`` and hands in whatever arrives; every method returns at once.
 """
 
-from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from bamboo_trainer import control
 from bamboo_trainer.commit import differing_copies, is_finite, stop_wanted, summarise
+from bamboo_trainer.committed import CommittedSteps
 from bamboo_trainer.compute import Compute, Value
 from bamboo_trainer.frames import Datum, FetchLayer, Frame, Held, LayerHere, LearnLayer, SyncState, Taught, Update
 from bamboo_trainer.learning import Learning
@@ -21,7 +21,6 @@ from bamboo_trainer.schedule import (
     HostedStage,
     Key,
     Kind,
-    Share,
     backward_key,
     contribution_key,
     forward_key,
@@ -29,13 +28,12 @@ from bamboo_trainer.schedule import (
     partial_key,
     reduced_key,
 )
+from bamboo_trainer.spared import is_spared, lacks_losses, run_what_is_needed
 from bamboo_trainer.step import StepState
 
 Send = Callable[[WorkerId, Frame], None]
 """Hands a frame to the link. A frame for a peer without a link is dropped; ``link_up`` makes up for it."""
 Report = Callable[[control.FromWorker], None]
-COMMITS_KEPT = 1024
-"""Steps that a new reporter can tell of when the coordinator was away and the old reporter's node is lost."""
 
 
 class ProtocolError(Exception):
@@ -60,8 +58,7 @@ class Executor:
         self._now = StepState(0)
         self._others: tuple[WorkerId, ...] = ()
         self._later: list[tuple[WorkerId, Frame]] = []  # of a newer generation, or of the next step
-        self._last: StepSummary | None = None
-        self._committed: deque[tuple[int, StepSummary]] = deque(maxlen=COMMITS_KEPT)  # under which plan
+        self._committed = CommittedSteps()
         self._stop_wanted = False
         self._awaited: dict[int, WorkerId] = {}  # layer -> the peer it was asked of
         self._distrusted: set[int] = set()
@@ -107,9 +104,8 @@ class Executor:
         if is_member:
             self._sync_all()
         if self.worker_id == plan.reporter:
-            for under, summary in self._committed:
-                if summary.step > plan.told_step:
-                    self._report_commit(summary, under)
+            for under, summary in self._committed.after(plan.told_step):
+                self._report_commit(summary, under)
         self._replay_later()
 
     def learn(self, message: control.Learn) -> None:
@@ -121,9 +117,7 @@ class Executor:
             for layer in self._compute.held_layers():
                 self._compute.drop_layer(layer)
             self.committed_step = plan.first_step - 1
-            self._last = None
-            while self._committed and self._committed[-1][1].step >= plan.first_step:
-                self._committed.pop()
+            self._committed.forget_from(plan.first_step)
         self._begin(plan.first_step)
         self._awaited = {}
         fetches = [fetch for fetch in plan.fetches if fetch.worker_id == self.worker_id]
@@ -151,7 +145,7 @@ class Executor:
         self._now.new_generation()
         for hosted in self._now.place(plan, self._routes, self.worker_id):
             self._take_over(plan, hosted)
-        self._run_what_is_needed(self.worker_id, frozenset(self._now.store), self._now.spared)
+        run_what_is_needed(self._now, plan, self.worker_id, self.worker_id, self._now.store, self._now.spared)
         self._settle_layers()
 
     def _take_over(self, plan: Plan, hosted: HostedStage) -> None:
@@ -168,40 +162,9 @@ class Executor:
                     ),
                 )
             )
-        if self._now.is_spared(hosted, plan, self._compute.units):
+        if is_spared(self._now, hosted, plan, self._compute.units):
             hosted.next_forward = hosted.next_backward = hosted.microbatches.stop
             hosted.contributed = hosted.spared = True
-
-    def _run_what_is_needed(self, peer: WorkerId, has: Collection[Key], spared: Collection[Share]) -> bool:
-        """Begins spared stages and parts of which the peer, who ``has`` these and does not run those, needs something.
-        Whether there were some: what they need in turn may be spared as well, here or elsewhere."""
-        all_heard = all(other in self._now.peer_has for other in self._others)
-        needed = [
-            h
-            for h in self._now.hosted
-            if h.spared and (self._is_needed(h, peer, has, spared) or (all_heard and self._now.lacks_losses(h)))
-        ]
-        for hosted in needed:
-            hosted.spared = False  # its contribution is in the sums, and stays so
-            hosted.next_forward = hosted.next_backward = hosted.microbatches.start
-        if needed:
-            self._run_what_is_needed(self.worker_id, self._now.store, self._now.spared)
-        return bool(needed)
-
-    def _is_needed(self, hosted: HostedStage, peer: WorkerId, has: Collection[Key], spared: Collection[Share]) -> bool:
-        """The peer, who ``has`` these, lacks what only a spared stage or part makes: gradients that its lost host had
-        not sent upstream, or the inputs of the next stage, which was lost as well."""
-        assert self.plan is not None
-        d, s = hosted.stage.place
-        neighbours = [(s - 1, backward_key)] if s > 0 else []
-        neighbours += [(s + 1, forward_key)] if s < hosted.num_stages - 1 else []
-        for other, key_of in neighbours:
-            for part in self.plan.parts_of(self.plan.stage(d, other)):
-                runs = part.host == peer and Share(d, other, part.first_microbatch) not in spared
-                common = (m for m in part.microbatches if m in hosted.microbatches)
-                if runs and any(key_of(d, other, m) not in has for m in common):
-                    return True
-        return False
 
     def quiesce(self, generation: int) -> None:
         """Stop at the next boundary that all members agree on; answered when stopped (at once, if already so)."""
@@ -345,7 +308,7 @@ class Executor:
             self._produce(reduced_key(unit, chunk), self._compute.add(parts))
 
     def _holds_everything(self) -> bool:
-        if self._awaited or not all(h.finished and not self._now.lacks_losses(h) for h in self._now.hosted):
+        if self._awaited or not all(h.finished and not lacks_losses(self._now, h) for h in self._now.hosted):
             return False
         eager = (s for s in self._now.shadowed if s.stage.mode is Mode.EAGER)
         if any(s.next_redundant < s.microbatches.stop for s in eager):
@@ -411,8 +374,7 @@ class Executor:
         self._compute.apply(summary.step, sums, summary.square_norms)
         self._learning.teach_step(summary, sums, self._routes.units_of)
         self.committed_step = summary.step
-        self._last = summary
-        self._committed.append((self.plan.generation, summary))
+        self._committed.add(self.plan.generation, summary)
 
     def _save(self) -> None:
         assert self.plan is not None and self._to_save is not None
@@ -480,7 +442,7 @@ class Executor:
             generation=self.generation,
             step=self.step,
             have=frozenset(self._now.store),
-            last=self._last,
+            last=self._committed.summary_of(self.committed_step),
             stopped=self.stopped,
             losses=self._now.losses.copy(),
             spared=self._now.spared,
@@ -496,10 +458,10 @@ class Executor:
             return
         has = state.have if state.step == self.step else frozenset[Key]()
         self._now.peer_has[peer] = has
-        if state.step == self.step:
+        if state.step == self.step and self.plan is not None:
             self._now.losses |= state.losses
-        if state.step == self.step and self._run_what_is_needed(peer, has, state.spared):
-            self._sync_all()
+            if run_what_is_needed(self._now, self.plan, self.worker_id, peer, has, state.spared):
+                self._sync_all()
         for key, value in list(self._now.store.items()):
             if key in has or peer not in self._routes.receivers(key):
                 continue
@@ -579,7 +541,7 @@ class Executor:
                 generation=self.generation,
                 committed_step=self.committed_step,
                 layers=tuple(x for x in self._compute.held_layers() if x not in self._distrusted),
-                summary=self._last,
+                summary=self._committed.summary_of(self.committed_step),
                 held_step=self.step if can_roll_forward else None,
             )
         )

@@ -218,8 +218,7 @@ def _compute_action(hosted: Sequence[HostedStage], has: Has) -> Action | None:
 def _backward_ready(h: HostedStage, has: Has) -> bool:
     if h.next_backward == h.next_forward:
         return False
-    is_last = h.stage.stage_index == h.num_stages - 1
-    return is_last or has(backward_key(h.stage.pipeline_index, h.stage.stage_index, h.next_backward))
+    return h.is_last or has(backward_key(h.stage.pipeline_index, h.stage.stage_index, h.next_backward))
 
 
 def _forward_ready(h: HostedStage, has: Has) -> bool:

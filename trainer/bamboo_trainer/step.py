@@ -72,17 +72,6 @@ class StepState:
     def sum(self, unit_index: int, num_chunks: int) -> list[Value]:
         return [self.store[reduced_key(unit_index, chunk)] for chunk in range(num_chunks)]
 
-    def is_spared(self, hosted: HostedStage, plan: Plan, units: Iterable[Unit]) -> bool:
-        """The lost host of a stage, or of a part, had already brought all its gradients to where they are summed: the
-        sums are here. A stage without parameters has none to tell by, and is run again.
-        """
-        touched = [unit for unit in units if any(layer in hosted.stage.layers for layer in unit.layers)]
-        return bool(touched) and self.has_sums(touched, plan.num_pipelines)
-
-    def lacks_losses(self, hosted: HostedStage) -> bool:
-        """Of a last stage or part; they come with its run, with the gradients that it sends, and when peers sync."""
-        return hosted.is_last and any(m not in self.losses for m in hosted.microbatches)
-
     @property
     def spared(self) -> frozenset[Share]:
         return frozenset(hosted.share for hosted in self.hosted if hosted.spared)

@@ -1,6 +1,8 @@
 """Links between workers, over real sockets."""
 
+import random
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
@@ -9,7 +11,7 @@ import pytest
 import torch
 from bamboo_trainer import framing
 from bamboo_trainer.frames import Datum, FetchLayer, Frame, Held, LayerHere, LearnLayer, SyncState, Taught, Update
-from bamboo_trainer.link import FrameArrived, FromPeers, LinkDown, LinkUp
+from bamboo_trainer.link import BUFFER_BYTES, FrameArrived, FromPeers, Incoming, LinkDown, LinkUp
 from bamboo_trainer.plan import Member, NodeId, StepSummary, WorkerId
 from bamboo_trainer.schedule import Share, backward_key, forward_key, partial_key
 from bamboo_trainer.transport import SocketTransport
@@ -184,3 +186,26 @@ def test_closing_the_link_to_a_peer_that_does_not_read_unblocks_the_sender(sides
             # then the sending thread ends
             link.writer.join(DEADLINE_S)
             assert not link.writer.is_alive()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_comes_in_any_pieces_is_taken_in_any_others(seed: int) -> None:
+    rng = random.Random(seed)
+    sizes = [rng.choice((0, 1, 20, BUFFER_BYTES - 1, BUFFER_BYTES, 3 * BUFFER_BYTES + 7)) for _ in range(40)]
+    message = rng.randbytes(sum(sizes))
+    ours, theirs = socket.socketpair()
+
+    def send() -> None:
+        at = 0
+        while at < len(message):
+            at += theirs.send(message[at : at + rng.randrange(1, 2 * BUFFER_BYTES)])
+        theirs.close()
+
+    with ours:
+        sender = threading.Thread(target=send)
+        sender.start()
+        incoming = Incoming(ours)
+        assert b"".join(incoming.take(size) for size in sizes) == message
+        with pytest.raises(OSError, match="closed the connection"):
+            incoming.take(1)
+        sender.join()

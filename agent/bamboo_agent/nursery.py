@@ -118,12 +118,14 @@ class Nursery:
             if life is None:
                 raise BirthError("there is no nursery")
             try:
-                if not await asyncio.wait_for(asyncio.shield(life.loaded), LOAD_S):
-                    raise BirthError("the nursery could not load")
+                async with asyncio.timeout(LOAD_S):
+                    if not await asyncio.shield(life.loaded):
+                        raise BirthError("the nursery could not load")
                 with births.adopting():
                     births.ask(life.link, birth, files)
-                    answer = asyncio.get_running_loop().sock_recv(life.link, births.MESSAGE_BYTES)
-                    return Newborn(births.pid_in(await asyncio.wait_for(answer, BIRTH_S)))
+                    async with asyncio.timeout(BIRTH_S):
+                        answer = await asyncio.get_running_loop().sock_recv(life.link, births.MESSAGE_BYTES)
+                    return Newborn(births.pid_in(answer))
             except OSError as error:  # TimeoutError is one
                 _kill(life)  # its late answer would be taken for one to the next question
                 raise BirthError(f"the nursery does not answer: {error!r}") from error

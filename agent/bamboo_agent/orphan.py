@@ -126,7 +126,8 @@ async def _shut_down(command: tuple[str, ...]) -> None:
     log.error("ending this machine: %s", " ".join(command))
     try:
         process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL)
-        exit_code = await asyncio.wait_for(process.wait(), COMMAND_S)
+        async with asyncio.timeout(COMMAND_S):
+            exit_code = await process.wait()
     except (OSError, TimeoutError) as error:
         log.error("this machine could not be ended: %r; trying again", error)
     else:

@@ -235,7 +235,8 @@ class Workers:
     async def _end(self, worker: _Worker) -> None:
         worker.channel.write(encode(Exit()))
         try:
-            await asyncio.wait_for(worker.ended.wait(), GRACE_S)
+            async with asyncio.timeout(GRACE_S):
+                await worker.ended.wait()
         except TimeoutError:
             log.info("worker %s did not exit within %g s and is killed", worker.worker_id, GRACE_S)
             _kill(worker)

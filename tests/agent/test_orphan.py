@@ -109,6 +109,16 @@ class Scene:
         self.orphan.told(ONE, Adopt(plan=PLAN))
 
 
+@dataclass
+class Command:
+    """A process whose end is in our hand."""
+
+    ended: "asyncio.Future[int]"
+
+    async def wait(self) -> int:
+        return await self.ended
+
+
 def saved(step: int, layer: int) -> WorkerSaid:
     message = LayerSaved(
         checkpoint_step=step,
@@ -225,6 +235,33 @@ def test_a_machine_that_could_not_be_ended_is_tried_again(scene: Scene, monkeypa
         await until(scene.shutdown.exists, "the end of the machine")
 
     play(scene, story)
+
+
+def test_an_agent_that_ends_in_the_instant_in_which_the_command_does_is_not_held_up(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``asyncio.wait_for`` of Python 3.11 loses that cancellation, and the agent would stay for a minute."""
+    scene.alone_s = 0.5
+
+    async def story() -> None:
+        ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        asked: list[tuple[str, ...]] = []
+
+        async def begin(*command: str, **_: object) -> Command:
+            asked.append(command)
+            return Command(ended)
+
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", begin)
+        watch = asyncio.create_task(scene.orphan.run())
+        await until(lambda: bool(asked), "the command")
+        await asyncio.sleep(0)  # its end is awaited now
+        ended.set_result(0)
+        watch.cancel()
+        async with asyncio.timeout(5):
+            await asyncio.wait({watch})
+        assert watch.cancelled()
+
+    asyncio.run(story())
 
 
 def test_farewells_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:

@@ -95,7 +95,11 @@ def again(scene: Scene) -> Scene:
 
 
 def play(scenario: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    async def in_time() -> None:
+        async with asyncio.timeout(20):
+            await scenario()
+
+    asyncio.run(in_time())
 
 
 async def watching(scene: Scene, until_then: Callable[[], bool], what: str) -> None:

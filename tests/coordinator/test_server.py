@@ -268,6 +268,7 @@ def test_stopping_does_not_wait_for_a_link_that_was_never_decided() -> None:
         async with served.connect() as agent:
             await say(agent, JOIN)
             await until(lambda: len(served.links) == 1, "the Join")
-            await asyncio.wait_for(served.server.stop(), 5)
+            async with asyncio.timeout(5):
+                await served.server.stop()
 
     run(scenario)

@@ -6,8 +6,9 @@ from bamboo_agent.messages import TellWorker, ToAgent
 from bamboo_trainer.control import ToWorker
 from bamboo_trainer.plan import NodeId, WorkerId, node_id_of
 
-from bamboo_cli.coordinator.entities import Accelerator, Checkpoints, Cluster, Node, Progress, Run, Worker
+from bamboo_cli.coordinator.entities import Accelerator, Cluster, Node, Worker
 from bamboo_cli.coordinator.events import FinishRequest, Instruction, SendToAgent, StoryKind, Tell
+from bamboo_cli.coordinator.run_entities import Checkpoints, Progress, Run
 from bamboo_cli.coordinator.settings import ClusterConfig
 from bamboo_cli.coordinator.states import (
     ENDED,

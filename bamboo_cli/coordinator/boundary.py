@@ -11,10 +11,11 @@ from bamboo_trainer.wanted import Wanted
 
 from bamboo_cli.coordinator import checkpoints, progress
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import Run, Worker
+from bamboo_cli.coordinator.entities import Worker
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.plans import put_in_force
 from bamboo_cli.coordinator.roster import num_nodes, reckoned_with
+from bamboo_cli.coordinator.run_entities import Run
 from bamboo_cli.coordinator.states import WANTED, NodeState, RunState, WorkerState
 from bamboo_cli.coordinator.weather import wanted_of
 

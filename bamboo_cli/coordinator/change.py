@@ -11,8 +11,9 @@ from bamboo_trainer.wanted import HORIZON_S, Wanted
 
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.boundary import is_anybody_coming, is_node_half_there, plan_if_now, would_thin_out
-from bamboo_cli.coordinator.entities import Run, Worker
+from bamboo_cli.coordinator.entities import Worker
 from bamboo_cli.coordinator.roster import num_nodes, reckoned_with, score
+from bamboo_cli.coordinator.run_entities import Run
 from bamboo_cli.coordinator.weather import horizon_s, wanted_of
 
 DOUBLED = 0.5

@@ -7,8 +7,8 @@ from bamboo_trainer.control import CheckpointFailed, LayerCost, LayerSaved
 from bamboo_trainer.wanted import PRIOR_HAZARD
 
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import Checkpoints
 from bamboo_cli.coordinator.events import ListCheckpoints, MarkCheckpoint, PruneCheckpoints, StoryKind
+from bamboo_cli.coordinator.run_entities import Checkpoints
 
 DISK_BYTES_PER_S = 200e6
 SAVE_OVERHEAD_S = 0.05

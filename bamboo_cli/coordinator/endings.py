@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from bamboo_cli.coordinator import boundary, checkpoints, links, plans, progress, workers
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import Run
 from bamboo_cli.coordinator.events import StoryKind
+from bamboo_cli.coordinator.run_entities import Run
 from bamboo_cli.coordinator.states import RunReason, RunState, WorkerState
 
 

@@ -12,9 +12,9 @@ from bamboo_trainer.planner import arrange
 
 from bamboo_cli.coordinator import boundary, progress, rungs
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import Handover, Lesson, Run
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.roster import reckoned_with
+from bamboo_cli.coordinator.run_entities import Handover, Lesson, Run
 from bamboo_cli.coordinator.weather import wanted_of
 
 MIN_MEASURED_BYTES = 1 << 20

@@ -11,7 +11,6 @@ from sqlalchemy import ColumnElement, Connection, delete, insert, or_, select, u
 from sqlalchemy.dialects import sqlite
 
 from bamboo_cli.coordinator import pages, schema
-from bamboo_cli.coordinator.entities import Run, decode_row
 from bamboo_cli.coordinator.events import (
     CreateFailed,
     CreateFault,
@@ -25,6 +24,8 @@ from bamboo_cli.coordinator.events import (
     RecordStep,
     Tell,
 )
+from bamboo_cli.coordinator.rows import decode_row
+from bamboo_cli.coordinator.run_entities import Run
 from bamboo_cli.coordinator.settings import RunSpec
 from bamboo_cli.coordinator.store import RequestState
 from bamboo_cli.costs.ledger import microusd

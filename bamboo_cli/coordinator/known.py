@@ -6,7 +6,9 @@ from bamboo_trainer.plan import Plan
 from sqlalchemy import Connection, select
 
 from bamboo_cli.coordinator import schema
-from bamboo_cli.coordinator.entities import Checkpoints, Cluster, Node, Progress, Run, Worker, decode_row
+from bamboo_cli.coordinator.entities import Cluster, Node, Worker
+from bamboo_cli.coordinator.rows import decode_row
+from bamboo_cli.coordinator.run_entities import Checkpoints, Progress, Run
 from bamboo_cli.coordinator.states import ENDED
 from bamboo_cli.coordinator.status import NodeStatus, WorkerStatus
 from bamboo_cli.coordinator.store import ClusterState

@@ -9,8 +9,9 @@ from bamboo_trainer.plan import NodeId, WorkerId, node_id_of
 
 from bamboo_cli.coordinator import fleet
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import BrokenLink, Node, Run, Worker
+from bamboo_cli.coordinator.entities import Node, Worker
 from bamboo_cli.coordinator.events import StoryKind
+from bamboo_cli.coordinator.run_entities import BrokenLink, Run
 from bamboo_cli.coordinator.states import LEASED, NodeReason, NodeState
 
 

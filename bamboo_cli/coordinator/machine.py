@@ -47,7 +47,7 @@ from bamboo_cli.coordinator import (
     zones,
 )
 from bamboo_cli.coordinator.board import Board, Pulse
-from bamboo_cli.coordinator.entities import Entity, Node, Worker, decode_row, encode_row
+from bamboo_cli.coordinator.entities import Node, Worker
 from bamboo_cli.coordinator.events import (
     AgentBeat,
     AgentDropped,
@@ -71,6 +71,7 @@ from bamboo_cli.coordinator.events import (
     StrangerRefused,
     Tick,
 )
+from bamboo_cli.coordinator.rows import Entity, decode_row, encode_row
 from bamboo_cli.coordinator.settings import ClusterConfig
 from bamboo_cli.coordinator.states import NodeReason, NodeState, RunReason
 

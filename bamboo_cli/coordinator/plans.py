@@ -11,8 +11,8 @@ from bamboo_trainer.redundancy import fail_over
 
 from bamboo_cli.coordinator import links, progress
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import Pause, Run, Stop
 from bamboo_cli.coordinator.events import StoryKind
+from bamboo_cli.coordinator.run_entities import Pause, Run, Stop
 from bamboo_cli.coordinator.states import PauseKind, RunState
 
 # --- stopping ---------------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from bamboo_trainer.control import StepCommitted
 from bamboo_trainer.plan import NodeId, StepSummary, node_id_of
 
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import Progress, Run
 from bamboo_cli.coordinator.events import PreemptInstance, RecordStep, StoryKind
+from bamboo_cli.coordinator.run_entities import Progress, Run
 from bamboo_cli.coordinator.settings import Drill
 
 NUM_RECENT = 21

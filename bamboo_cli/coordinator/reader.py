@@ -15,10 +15,10 @@ from pydantic import TypeAdapter
 from sqlalchemy import Column, Connection, RowMapping, Select, Table, select
 
 from bamboo_cli.coordinator import schema
-from bamboo_cli.coordinator.entities import Checkpoints, Progress, Run
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.known import Known, cluster_state, entities, node_statuses
 from bamboo_cli.coordinator.lock import is_locked
+from bamboo_cli.coordinator.run_entities import Checkpoints, Progress, Run
 from bamboo_cli.coordinator.settings import RunSpec
 from bamboo_cli.coordinator.states import ENDED
 from bamboo_cli.coordinator.status import (

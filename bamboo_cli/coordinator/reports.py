@@ -7,8 +7,8 @@ from bamboo_trainer.plan import PlanKind, WorkerId
 
 from bamboo_cli.coordinator import checkpoints, endings, plans, progress
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import Distrusted
 from bamboo_cli.coordinator.events import KeepPage, StoryKind
+from bamboo_cli.coordinator.run_entities import Distrusted
 from bamboo_cli.coordinator.states import UNDER_PLAN, RunReason, RunState
 
 _FAULTS = {

@@ -18,9 +18,10 @@ from bamboo_cli.coordinator import (
     workers,
 )
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import Progress, Run, Worker
+from bamboo_cli.coordinator.entities import Worker
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.roster import num_nodes
+from bamboo_cli.coordinator.run_entities import Progress, Run
 from bamboo_cli.coordinator.settings import RunSpec
 from bamboo_cli.coordinator.states import RunReason, RunState, WorkerState
 from bamboo_cli.coordinator.weather import hazard, num_accelerators, num_workers

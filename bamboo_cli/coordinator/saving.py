@@ -8,8 +8,8 @@ from bamboo_trainer.plan import WorkerId, node_id_of
 
 from bamboo_cli.coordinator import checkpoints, progress
 from bamboo_cli.coordinator.board import Board
-from bamboo_cli.coordinator.entities import Asked, Checkpoints, Run
 from bamboo_cli.coordinator.events import StoryKind
+from bamboo_cli.coordinator.run_entities import Asked, Checkpoints, Run
 from bamboo_cli.coordinator.weather import hazard
 
 AHEAD_S = 0.5

@@ -20,10 +20,7 @@ from bamboo_cli.coordinator import archive, journal, schema
 from bamboo_cli.coordinator.asked import Asked, Preempt, pending, understand
 from bamboo_cli.coordinator.cloud import Cloud
 from bamboo_cli.coordinator.events import (
-    AgentBeat,
-    AgentJoined,
     CreateInstance,
-    Event,
     FinishRequest,
     Instruction,
     ListCheckpoints,
@@ -38,8 +35,8 @@ from bamboo_cli.coordinator.events import (
     StoryKind,
     Tell,
     TerminateInstance,
-    Tick,
 )
+from bamboo_cli.coordinator.inbox import Inbox
 from bamboo_cli.coordinator.machine import Machine
 from bamboo_cli.coordinator.preparing import Preparing
 from bamboo_cli.coordinator.server import AgentServer, Link
@@ -56,7 +53,6 @@ from bamboo_cli.errors import CloudError, StateError, UsageError
 from bamboo_cli.providers.base import NodeConfig, Provider
 from bamboo_cli.remote.settings import RemoteConfig
 
-TICK_S = 0.25
 REQUESTS_S = 0.1
 HEARTBEAT_S = 1.0
 LOCK_WAIT_S = 0.2
@@ -103,13 +99,12 @@ class Service:
         self._machine = Machine(config)
         with understood(state_path(cluster_dir)):
             self._machine.load(rows)
-        self._queue: asyncio.Queue[tuple[float, Event, Link | None]] = asyncio.Queue()
-        self._tick_is_due = False
+        self._inbox = Inbox(clock)
+        self._hear = self._inbox.hear
         self._asked: set[int] = set()
-        self._beats: dict[NodeId, float] = {}
         self._doing: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._server = AgentServer(secret=self._secret, join=self._join, hear=self._hear)
+        self._server = AgentServer(secret=self._secret, join=self._inbox.join, hear=self._hear)
         self._cloud = Cloud(
             provider=provider,
             engine=self._engine,
@@ -137,7 +132,7 @@ class Service:
             )
         self._hear(Started())
         await self._hear_farewells()
-        for begin in (self._work, self._tick, self._read_requests, self._show_life):
+        for begin in (self._work, self._inbox.tick, self._read_requests, self._show_life):
             self._do(begin())
         for begin in (self._cloud.watch, self._cloud.watch_prices):
             self._do(begin())
@@ -162,29 +157,12 @@ class Service:
 
     # --- hearing ------------------------------------------------------------------------------------------------
 
-    def _hear(self, event: Event) -> None:
-        now = self._clock()
-        if isinstance(event, AgentBeat):
-            self._beats[event.node_id] = now
-        self._queue.put_nowait((now, event, None))
-
-    def _join(self, link: Link) -> None:
-        self._queue.put_nowait((self._clock(), AgentJoined(join=link.join), link))
-
     async def _hear_farewells(self) -> None:
         """Before the cloud says that the machines are gone on which they were written."""
         run = self._machine.board.active_run
         if run is not None:
             for said in await archive.farewells(run.spec.training.checkpoint_url):
                 self._hear(said)
-
-    async def _tick(self) -> None:
-        """One at a time: while an event waits for the disk, time is not told twice."""
-        while True:
-            await asyncio.sleep(TICK_S)
-            if not self._tick_is_due:
-                self._tick_is_due = True
-                self._hear(Tick())
 
     async def _read_requests(self) -> None:
         while True:
@@ -216,10 +194,10 @@ class Service:
 
     async def _show_life(self) -> None:
         while True:
-            now, beats, self._beats = self._clock(), self._beats, {}
+            beats = self._inbox.take_beats()
             try:
                 with writing(self._engine) as connection:
-                    journal.record_heartbeat(connection, beats, now)
+                    journal.record_heartbeat(connection, beats, self._clock())
             except StateError as error:
                 log.warning("no heartbeat: %s", error.message)
             await asyncio.sleep(HEARTBEAT_S)
@@ -228,9 +206,7 @@ class Service:
 
     async def _work(self) -> None:
         while True:
-            at, event, link = await self._queue.get()
-            if isinstance(event, Tick):
-                self._tick_is_due = False
+            at, event, link = await self._inbox.next()
             instructions = tuple(self._machine.handle(event, at))
             rows = self._machine.changed_rows()
             if rows or any(isinstance(i, journal.DURABLE) for i in instructions) or isinstance(event, journal.NOTED):

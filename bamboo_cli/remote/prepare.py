@@ -1,7 +1,9 @@
 """Make a machine a node, over one connection: look, do what is missing, write the agent's file, start it."""
 
+import errno
 import io
 import json
+import os
 import tarfile
 import time
 from collections.abc import Callable
@@ -13,16 +15,19 @@ from bamboo_agent.config import AgentConfig
 
 from bamboo_cli.errors import StepError
 from bamboo_cli.providers.base import Instance, NodeConfig
-from bamboo_cli.remote import steps, wheel
+from bamboo_cli.remote import wheel
 from bamboo_cli.remote.connection import Connection, Stdin
 from bamboo_cli.remote.facts import LOOK, Facts, look_script, parse_facts
+from bamboo_cli.remote.installing import BOOT, installing
 from bamboo_cli.remote.settings import RemoteConfig
-from bamboo_cli.remote.steps import BOOT, File, Luggage, Place, Step
+from bamboo_cli.remote.starting import starting
+from bamboo_cli.remote.steps import File, Luggage, Place, Step, script_of
 
 LOOK_S = 60.0
 TAIL_BYTES = 1 << 16
 LINE_CHARS = 300
 LOG_LIMIT_BYTES = 8 << 20
+SYSTEM_WORDS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM))
 LOCALHOST = "127.0.0.1"
 
 
@@ -49,9 +54,11 @@ class StepLog:
         return self._tail.decode(errors="replace")
 
     @property
-    def last_line(self) -> str:
-        lines = [line for line in self.tail.splitlines() if line.strip()]
-        return lines[-1].strip()[:LINE_CHARS] if lines else ""
+    def telling_line(self) -> str:
+        """The last one, or the last in which the system says what it lacked: many programs end in other words."""
+        lines = [line.strip() for line in self.tail.splitlines() if line.strip()]
+        telling = [line for line in lines if any(words in line for words in SYSTEM_WORDS)] or lines
+        return telling[-1][:LINE_CHARS] if telling else ""
 
     def _write(self, piece: bytes) -> None:
         """A disk that is full here holds nobody up."""
@@ -83,10 +90,10 @@ def prepare(
         say(BOOT)
         perform(connection, BOOT, place, log)
         facts = look(connection, place, config, log)  # the disk may have grown since
-        for step in steps.installing(facts, place, luggage, config):
+        for step in installing(facts, luggage, config):
             say(step)
             perform(connection, step, place, log)
-    for step in steps.starting(facts, place, agent_config(instance, node, config, facts)):
+    for step in starting(facts, place, agent_config(instance, node, config, facts)):
         perform(connection, step, place, log)
 
 
@@ -100,7 +107,7 @@ def perform(connection: Connection, step: Step, place: Place, log: StepLog) -> N
         stdin.write(step.text.encode())
 
     finished = connection.run(
-        steps.script_of(step, place),
+        script_of(step, place),
         timeout_s=step.timeout_s,
         keep=log.keep,
         feed=feed if step.files or step.text else None,
@@ -108,8 +115,8 @@ def perform(connection: Connection, step: Step, place: Place, log: StepLog) -> N
     if finished.exit_code == 0:
         return
     what = f"did not end within {step.timeout_s:.0f} s" if finished.timed_out else f"failed ({finished.exit_code})"
-    last = f": {log.last_line}" if log.last_line else ""
-    raise StepError(f"{step.doing} {what}{last}", step=step.name, next_step=step.advice)
+    why = f": {log.telling_line}" if log.telling_line else ""
+    raise StepError(f"{step.doing} {what}{why}", step=step.name, next_step=step.advice)
 
 
 def look(connection: Connection, place: Place, config: RemoteConfig, log: StepLog) -> Facts:

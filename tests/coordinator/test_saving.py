@@ -5,7 +5,7 @@ from bamboo_trainer.control import Save
 from bamboo_trainer.plan import NodeId
 
 from bamboo_cli.coordinator import events as ev
-from bamboo_cli.coordinator.entities import Asked
+from bamboo_cli.coordinator.run_entities import Asked
 from bamboo_cli.coordinator.saving import LAST_S
 from bamboo_cli.coordinator.states import RunState
 from tests.coordinator import scenario

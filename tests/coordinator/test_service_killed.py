@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from bamboo_cli import jobs
 from bamboo_cli.config import JobConfig
-from bamboo_cli.coordinator import reader, service, store
+from bamboo_cli.coordinator import inbox, reader, service, store
 from bamboo_cli.coordinator.events import Instruction
 from bamboo_cli.coordinator.server import Link
 from bamboo_cli.coordinator.service import Service
@@ -126,7 +126,7 @@ class Life:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "TICK_S", 0.02)
+    monkeypatch.setattr(inbox, "TICK_S", 0.02)
     monkeypatch.setattr(service, "REQUESTS_S", 0.01)
     monkeypatch.setattr(MemoryCloud, "poll_s", 0.01)
 

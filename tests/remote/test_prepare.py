@@ -17,14 +17,16 @@ from bamboo_trainer.plan import NodeId
 
 from bamboo_cli.errors import ConnectionLostError, StepError
 from bamboo_cli.providers.base import Instance, InstanceState, NodeConfig
+from bamboo_cli.remote import installing
 from bamboo_cli.remote import prepare as module
-from bamboo_cli.remote import steps
 from bamboo_cli.remote.bastion import Bastions
 from bamboo_cli.remote.connection import Connection, connect
 from bamboo_cli.remote.forward import Forward
+from bamboo_cli.remote.installing import BOOT
 from bamboo_cli.remote.prepare import StepLog, pack_luggage, perform, prepare
 from bamboo_cli.remote.settings import RemoteConfig
-from bamboo_cli.remote.steps import Luggage, Place, Step
+from bamboo_cli.remote.starting import starting
+from bamboo_cli.remote.steps import File, Luggage, Place, Step
 from tests.agent.coordinator_double import SECRET, CoordinatorDouble
 from tests.remote.machine import Machine
 from tests.waiting import wait_until
@@ -215,9 +217,11 @@ def test_a_disk_that_fills_is_told_in_the_systems_words(
             become_node(link, coordinator, luggage, tmp_path / "log")
         assert caught.value.step == "look"
 
-        monkeypatch.setattr(steps, "BASE_BYTES", 0)  # as if it had been enough
-        with pytest.raises(StepError, match=r" failed.*No space left on device"):  # in the step that fills it
-            become_node(link, coordinator, luggage, tmp_path / "log")
+        monkeypatch.setattr(installing, "_check_space", lambda *_: None)  # as if it had been enough
+        more = replace(luggage, wheelhouse=(File(name="more.whl", content=bytes(5 << 20), fingerprint="more"),))
+        with pytest.raises(StepError, match=r"copying files failed.*No space left on device") as caught:
+            become_node(link, coordinator, more, tmp_path / "log")
+        assert caught.value.step == "files"
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
 
@@ -243,10 +247,10 @@ def test_cloud_init_is_waited_for_and_its_warnings_are_no_failure(
     )
     log = StepLog(tmp_path / "log")
     if goes_on:
-        perform(link, steps.BOOT, PLACE, log)
+        perform(link, BOOT, PLACE, log)
     else:
         with pytest.raises(StepError, match=r"finish booting failed.*apt: no"):
-            perform(link, steps.BOOT, PLACE, log)
+            perform(link, BOOT, PLACE, log)
     assert (vm.home / "asked").read_text().startswith("cloud-init status --wait\n")
 
 
@@ -256,7 +260,7 @@ def test_an_agent_that_cannot_start_is_told_with_the_end_of_its_log(
     facts = module.look(link, PLACE, CONFIG, StepLog(tmp_path / "log"))
     (node_folder(vm) / "venv" / "bin").mkdir(parents=True)
     (node_folder(vm) / "venv" / "bin" / "python").symlink_to("/bin/false")
-    config, agent, _ = steps.starting(facts, PLACE, "{}")
+    config, agent, _ = starting(facts, PLACE, "{}")
     perform(link, config, PLACE, StepLog(tmp_path / "log"))
 
     with pytest.raises(StepError, match="starting the agent failed"):
@@ -276,13 +280,13 @@ def test_with_a_wheelhouse_nothing_is_looked_for_anywhere_else(
     config = replace(CONFIG, wheelhouse=house, torch="lonely")
     luggage = pack_luggage(config)
     facts = module.look(link, PLACE, config, StepLog(tmp_path / "log"))
-    for step in steps.installing(facts, PLACE, luggage, config):
+    for step in installing.installing(facts, luggage, config):
         perform(link, step, PLACE, StepLog(tmp_path / "log"))
     assert list((node_folder(vm) / "venv" / "lib").glob("*/site-packages/lonely.py"))
 
     config = replace(config, torch="loneliest")
     facts = module.look(link, PLACE, config, StepLog(tmp_path / "log"))
-    torch, *_ = steps.installing(facts, PLACE, luggage, config)
+    torch, *_ = installing.installing(facts, luggage, config)
     with pytest.raises(StepError, match="No matching distribution found for loneliest"):
         perform(link, torch, PLACE, StepLog(tmp_path / "log"))
 
@@ -312,7 +316,7 @@ def test_systemd_itself_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> Non
     facts = _facts(root=str(tmp_path))
     (tmp_path / "venv" / "bin").mkdir(parents=True)
     (tmp_path / "venv" / "bin" / "python").symlink_to(sys.executable)
-    _, agent, _ = steps.starting(facts, PLACE, "{}")
+    _, agent, _ = starting(facts, PLACE, "{}")
     unit = tmp_path / PLACE.unit
     unit.write_text(agent.text)
 
@@ -338,7 +342,7 @@ esac""",
     )
     facts = module.look(link, PLACE, CONFIG, StepLog(tmp_path / "log"))
     assert facts.uses_systemd and not facts.agent_runs
-    for step in steps.starting(facts, PLACE, "{}"):
+    for step in starting(facts, PLACE, "{}"):
         perform(link, step, PLACE, StepLog(tmp_path / "log"))
 
     asked = (vm.home / "asked").read_text()

@@ -14,7 +14,7 @@ import pytest
 
 from bamboo_cli import jobs, keys
 from bamboo_cli.config import JobConfig
-from bamboo_cli.coordinator import reader, service, store
+from bamboo_cli.coordinator import inbox, reader, store
 from bamboo_cli.coordinator.service import Service, steady_clock
 from bamboo_cli.coordinator.status import NodeStatus
 from bamboo_cli.coordinator.store import RequestKind, RequestState
@@ -51,7 +51,7 @@ def job_of(folder: Path, **changes: Any) -> JobConfig:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "TICK_S", 0.02)
+    monkeypatch.setattr(inbox, "TICK_S", 0.02)
     monkeypatch.setattr(MemoryCloud, "poll_s", 0.02)
 
 

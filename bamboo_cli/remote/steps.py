@@ -10,6 +10,8 @@ from pathlib import Path
 from bamboo_cli.remote.facts import unit_name
 
 PYTHON = "venv/bin/python"
+FULL = '''[ "$(df -Pk . | awk "NR == 2 {print \\$4}")" -lt 64 ] 2>/dev/null && echo "$PWD: No space left on device"'''
+"""What a program says that finds the disk full; some of them, tar for one, do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,6 @@ cd "$HOME" && mkdir -p {shlex.quote(place.folder)}/done && cd {shlex.quote(place
 exec 9> lock
 flock -w {step.timeout_s:.0f} 9 || {{ echo "an earlier attempt still runs"; exit 1; }}
 {is_done}
-sh -ec {shlex.quote(step.script)} 9>&- || exit $?
+sh -ec {shlex.quote(step.script)} 9>&- || {{ code=$?; {FULL}; exit $code; }}
 {done}
 """

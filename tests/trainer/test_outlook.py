@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from bamboo_trainer.arrangement import uniform
 from bamboo_trainer.memory import WorkerMemory, memory_of
-from bamboo_trainer.outlook import loss_s, outlook, simulate
+from bamboo_trainer.outlook import HELP, loss_s, outlook, simulate
 from bamboo_trainer.paper import homes_of
 from bamboo_trainer.plan import Mode, RedundancyMemory
 from bamboo_trainer.planner import choose
@@ -109,6 +109,22 @@ def test_the_loss_of_a_node_costs_what_its_stages_do_but_one_change_of_plan() ->
 
     assert homes[0, 0] == homes[0, 2]
     assert price(0, 2) == pytest.approx(price(0) + price(2))
+
+
+@pytest.mark.parametrize(
+    ("num_pipelines", "num_microbatches", "done_by_helpers"), [(2, 8, 1 / 2), (3, 9, 2 / 3), (2, 64, 1 / 8)]
+)
+def test_other_pipelines_help_is_in_the_price_of_a_loss(
+    num_pipelines: int, num_microbatches: int, done_by_helpers: float
+) -> None:
+    """Even parts, of at most eight microbatches a helper."""
+    wanted = want(weather=Weather(link_bytes_per_s=FAST_LINK, hazard=1.0, switch_s=0.0))
+
+    def price(pipelines: int) -> float:
+        lazy = uniform(((range(4), range(4, 8)),) * pipelines, pipelines * num_microbatches, Mode.LAZY, 1)
+        return loss_s(lazy, homes_of(lazy, 1), [(0, 0)], wanted, 1.0, [(0.0, 0.0)] * pipelines, num_standbys=1)
+
+    assert price(num_pipelines) == pytest.approx(price(1) * (1 - HELP * done_by_helpers))
 
 
 def test_pipelines_make_the_loss_of_a_node_good_side_by_side() -> None:

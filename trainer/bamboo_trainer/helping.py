@@ -38,13 +38,18 @@ def with_help(plan: Plan, before: Plan, room: Room = lambda worker_id, stage: MA
     return replace(plan, pipelines=tuple(pipelines), reason="; ".join((plan.reason, *told)))
 
 
+def part_size(num_microbatches: int, num_helpers: int) -> int:
+    """Microbatches that each helper does, memory aside."""
+    return min(num_microbatches // (1 + num_helpers), MAX_APART)
+
+
 def _shared(plan: Plan, stage: StagePlan, load: Counter[WorkerId], room: Room) -> tuple[Part, ...]:
     """Even parts, the first one for the host, whose forwards may be at hand. Empty: nobody is less busy than it is, or
     there is not a microbatch for each. In ``full`` mode a shadow has done what there is to do."""
     pipeline = plan.pipelines[stage.pipeline_index]
     helpers = [] if stage.mode is Mode.FULL else _helpers(plan, stage, load)
     num = len(pipeline.microbatches)
-    sizes = [min(num // (1 + len(helpers)), MAX_APART, room(helper, stage)) for helper in helpers]
+    sizes = [min(part_size(num, len(helpers)), room(helper, stage)) for helper in helpers]
     parts: list[Part] = []
     end = pipeline.end_microbatch
     for helper, size in reversed(list(zip(helpers, sizes, strict=True))):

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from bamboo_trainer.arrangement import Arrangement
 from bamboo_trainer.memory import memory_of
-from bamboo_trainer.outlook import Cut, Shares, is_covered, loss_s, simulate
+from bamboo_trainer.outlook import Cut, Shares, loss_s, num_covering, simulate
 from bamboo_trainer.paper import homes_of
 from bamboo_trainer.plan import Mode
 from bamboo_trainer.wanted import Wanted
@@ -57,7 +57,7 @@ def _protect(
     def best(d: int, s: int, modes: tuple[Mode, ...]) -> Mode:
         if len(cuts[d]) == 1 and modes[0].has_shadows:  # there is nobody to shadow it
             modes = BARE
-        if modes is BARE and not is_covered(first, homes, d, s):  # and nobody in another pipeline to take it over
+        if modes is BARE and not num_covering(first, homes, d, s):  # and nobody in another pipeline to take it over
             return Mode.OFF
         return min(modes, key=lambda mode: price(mode, d, s))
 
@@ -71,7 +71,7 @@ def _covered(chosen: Arrangement, wanted: Wanted) -> Arrangement:
     homes = homes_of(chosen, wanted.weather.num_accelerators)
     for d, cut in enumerate(chosen.cuts):
         for s in range(len(cut)):
-            if chosen.modes[d][s] is Mode.REROUTE and not is_covered(chosen, homes, d, s):
+            if chosen.modes[d][s] is Mode.REROUTE and not num_covering(chosen, homes, d, s):
                 chosen = _changed(chosen, d, s, Mode.OFF)
     return chosen
 

@@ -61,6 +61,12 @@ CASES = (
         job={"redundancy_level": 2},
     ),
     Case(
+        name="1 fail over, another pipeline helps",
+        limit=0.7,
+        drill=[{"step": STEP, "stage": 1, "action": "1B2"}],
+        job={"pipelines": 2, "global_batch_size": 256, "nodes": 10},
+    ),
+    Case(
         name="1 another pipeline takes over",
         limit=2.0,
         drill=[{"step": STEP, "stage": 1, "action": "1B1"}],

@@ -8,6 +8,10 @@ in at the next checkpoint. In its favour: a loss is known at once, a new node ne
 agreed on, and no step is lost to nodes that come. Processes are forked from this one, since two cores cannot load
 torch in eight processes at once; instead each sleeps for the processor time that this one took to load it.
 Rank 0 writes a line for each committed step.
+
+With ``checkpoint_s`` a checkpoint is written beside training, of use so many seconds after its step, and the next one
+begins then; with ``load_s`` reading one takes so long. Both are 0 otherwise, and a checkpoint is made every
+``checkpoint_every`` steps.
 """
 
 import json
@@ -109,13 +113,22 @@ def _train(job: dict[str, Any], rank: int) -> None:
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{job['port']}", rank=rank, world_size=size)
     stage = PeerStage(job, rank)
     step = _load(stage, job["cut"][rank], folder)
+    if step > 0:
+        time.sleep(job["load_s"])
+    slow = SlowCheckpoints(folder, job["checkpoint_s"], rank)
     with (folder / "commits").open("a", buffering=1) as commits:
         while True:
             stage.step(step)
             if rank == 0:
                 commits.write(json.dumps({"step": step, "at": time.time()}) + "\n")
-            if (step + 1) % job["checkpoint_every"] == 0:
+            if job["checkpoint_s"]:
+                if slow.is_next_due():
+                    _save(stage, job["cut"][rank], folder, step)
+                    slow.begin(step)
+            elif (step + 1) % job["checkpoint_every"] == 0:
                 _save(stage, job["cut"][rank], folder, step)
+                if rank == 0:
+                    _publish(folder, step)
             step += 1
 
 
@@ -137,9 +150,33 @@ def _save(stage: PeerStage, layers: Sequence[int], folder: Path, step: int) -> N
         optimizer = [stage.optimizer.state[parameter] for parameter in module.parameters()]
         torch.save({"module": module.state_dict(), "optimizer": optimizer}, folder / f"{step}-{index}.pt")
     dist.barrier()
-    if stage.rank == 0:
-        (folder / "newest.new").write_text(str(step))
-        (folder / "newest.new").replace(folder / "newest")
+
+
+def _publish(folder: Path, step: int) -> None:
+    (folder / "newest.new").write_text(str(step))
+    (folder / "newest.new").replace(folder / "newest")
+
+
+class SlowCheckpoints:
+    """One after the other, each of use ``seconds`` after its step; rank 0 has the clock."""
+
+    def __init__(self, folder: Path, seconds: float, rank: int) -> None:
+        self._folder, self._seconds, self._rank = folder, seconds, rank
+        self._written: tuple[int, float] | None = None
+
+    def is_next_due(self) -> bool:
+        """Asked by all ranks after each step."""
+        due = torch.ones(1)
+        if self._rank == 0 and self._written is not None:
+            step, at = self._written
+            due[0] = time.time() >= at + self._seconds
+            if due[0]:
+                _publish(self._folder, step)
+        dist.broadcast(due, 0)
+        return bool(due[0])
+
+    def begin(self, step: int) -> None:
+        self._written = step, time.time()
 
 
 if __name__ == "__main__":

@@ -5,21 +5,20 @@
 TRACE has a line ``milliseconds,add|remove,name`` for each instance that came or went. Replayed is its first hour with
 at least so many losses, scaled to so many nodes and sped up (docs/local-cloud.md says how), in turn by ``bamboo run``
 and by restart_peer.py, whose processes all start anew from the newest checkpoint after each loss. With ``--off`` also
-by ``bamboo run`` with ``redundancy: off``, which goes back to its newest checkpoint with the processes that live.
+by ``bamboo run`` with ``redundancy: off``, which goes back to its newest checkpoint with the processes that live. With
+``--recorded`` also by restart_peer.py with a checkpoint and a start that take what those of a large trainer took.
 Emulated device time. The replay begins ``--warm-up-s`` before the hour that counts, for the first processes to start.
 """
 
 import argparse
 import dataclasses
 import json
-import math
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -34,7 +33,7 @@ from bamboo_cli.providers.local_cloud import store
 from benchmarks import emulated
 from benchmarks.cluster import NAME
 from benchmarks.fleet import claim, finish
-from benchmarks.weather import Weather, weather
+from benchmarks.weather import Weather, perfect_steps, weather
 
 MICROBATCHES = 16
 MICROBATCH_SIZE = 8
@@ -50,6 +49,10 @@ RECIPE_OPTIONS = {
 CHECKPOINT_EVERY = 10
 BOOT_S = 45.0
 """Of a real instance (the constant of the Bamboo paper's simulator); divided by the speed."""
+RECORDED_CHECKPOINT_S = 89.0
+RECORDED_LOAD_S = 50.0
+"""Of the trainer that the Bamboo paper compares with, as its authors recorded them: written beside training, one
+checkpoint after the other; and read. Divided by the speed."""
 START_DEADLINE_S = 60.0
 
 
@@ -145,23 +148,6 @@ def _spans(home: Path, sky: Weather, started_at: float) -> list[tuple[float, flo
     return [(begin, end) for begin, end in spans if begin < end]
 
 
-def perfect_steps(spans: Sequence[tuple[float, float]], num_nodes: int, step_s: float) -> float:
-    """That one pipeline over whatever nodes there are would make, if it were cut anew in no time.
-
-    ``step_s``: with ``num_nodes``; with n it is as much as (M + n - 1) times the layers of the longest stage differ.
-    """
-
-    def length(nodes: int) -> int:
-        return (MICROBATCHES + nodes - 1) * math.ceil(DEPTH / nodes)
-
-    moments = sorted({moment for span in spans for moment in span})
-    steps = 0.0
-    for begin, end in pairwise(moments):
-        nodes = sum(span[0] <= begin and span[1] >= end for span in spans)
-        steps += (end - begin) / (step_s * length(nodes) / length(num_nodes)) if nodes else 0.0
-    return steps
-
-
 def _started_at(home: Path) -> float:
     deadline = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < deadline:
@@ -178,7 +164,8 @@ def _started_at(home: Path) -> float:
 # --- the peer ----------------------------------------------------------------------------------------------------
 
 
-def restarted(sky: Weather) -> Outcome:
+def restarted(sky: Weather, *, checkpoint_s: float = 0.0, load_s: float = 0.0) -> Outcome:
+    """``checkpoint_s``: until a checkpoint is of use; 0: at once, and one every so many steps."""
     with tempfile.TemporaryDirectory(prefix="bamboo-bench-") as folder:
         job = {
             "recipe": RECIPE,
@@ -188,6 +175,8 @@ def restarted(sky: Weather) -> Outcome:
             "checkpoint_every": CHECKPOINT_EVERY,
             "changes": [dataclasses.asdict(change) for change in sky.changes],
             "until_s": sky.end_s,
+            "checkpoint_s": checkpoint_s,
+            "load_s": load_s,
             "folder": folder,
         }
         (Path(folder) / "job.json").write_text(json.dumps(job))
@@ -224,6 +213,7 @@ def main() -> int:
     parser.add_argument("--speed", type=float, default=24.0, help="seconds of the trace that pass in one")
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--off", action="store_true", help="also with `redundancy: off`")
+    parser.add_argument("--recorded", action="store_true", help="also restarts with the costs of a large trainer")
     parser.add_argument("--warm-up-s", type=float, default=25.0, help="for the first processes to start; not counted")
     arguments = parser.parse_args()
     try:
@@ -250,6 +240,10 @@ def main() -> int:
     outcomes = {"bamboo": ours(sky), "restart": restarted(sky)}
     if arguments.off:
         outcomes["redundancy off"] = ours(sky, redundancy="off")
+    if arguments.recorded:
+        outcomes["restart with recorded costs"] = restarted(
+            sky, checkpoint_s=RECORDED_CHECKPOINT_S / sky.speed, load_s=RECORDED_LOAD_S / sky.speed
+        )
     for name, one in outcomes.items():
         print(
             f"{name}: {one.samples} samples, step of all nodes {one.step_s * 1e3:.0f} ms; {one.summary}",
@@ -261,13 +255,23 @@ def main() -> int:
         claim("committed / oracle", bamboo.samples / (bamboo.node_seconds * rate), 0.9, at_most=False),
         claim("samples / samples of checkpoint and restart", bamboo.samples / restart.samples, 3.7, at_most=False),
     ]
+    if arguments.recorded:
+        slow = outcomes["restart with recorded costs"]
+        claims.append(
+            claim(
+                "samples / samples of checkpoint and restart with recorded costs",
+                bamboo.samples / max(1, slow.samples),
+                3.7,
+                at_most=False,
+            )
+        )
     figures = {
         name: {"samples": one.samples, "step_s": one.step_s, "summary": one.summary} for name, one in outcomes.items()
     } | {
         "node_seconds": bamboo.node_seconds,
         "committed / a pipeline that is always cut perfectly": bamboo.samples
         / BATCH
-        / perfect_steps(bamboo.spans, arguments.nodes, bamboo.step_s),
+        / perfect_steps(bamboo.spans, arguments.nodes, bamboo.step_s, num_microbatches=MICROBATCHES, num_layers=DEPTH),
         "samples_per_node_second": rate,
         "committed / all that the trace gives": bamboo.samples / (sky.node_seconds() * rate),
         "losses_of_trace": num_losses,

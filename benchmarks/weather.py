@@ -1,7 +1,9 @@
 """Which part of a recorded trace trace_replay.py plays, and how fast."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from bamboo_cli.providers.local_cloud.trace import Change, Moment, scale
@@ -65,3 +67,23 @@ def _first_span(trace: Sequence[Moment], num_losses: int, span_s: float, not_bef
             return begin_s, found
         begin_s += MINUTE_S
     raise SystemExit(f"no {span_s:.0f} s of the trace hold {num_losses} losses; take fewer with --losses")
+
+
+def perfect_steps(
+    spans: Sequence[tuple[float, float]], num_nodes: int, step_s: float, *, num_microbatches: int, num_layers: int
+) -> float:
+    """That one pipeline over whatever nodes there are would make, if it were cut anew in no time.
+
+    ``step_s``: with ``num_nodes``; with n it is as much as (microbatches + n - 1) times the layers of the longest stage
+    differ.
+    """
+
+    def length(nodes: int) -> int:
+        return (num_microbatches + nodes - 1) * math.ceil(num_layers / nodes)
+
+    moments = sorted({moment for span in spans for moment in span})
+    steps = 0.0
+    for begin, end in pairwise(moments):
+        nodes = sum(span[0] <= begin and span[1] >= end for span in spans)
+        steps += (end - begin) / (step_s * length(nodes) / length(num_nodes)) if nodes else 0.0
+    return steps

@@ -9,7 +9,7 @@ from bamboo_cli.commands import options
 
 def command(
     cluster: options.Cluster = None,
-    node: Annotated[str | None, typer.Option(help="Only the story of this node, such as n3.")] = None,
+    node: Annotated[str | None, typer.Option(help="Only lines about this node, such as n3, or that name it.")] = None,
     run: Annotated[str | None, typer.Option(help="Only the story of this run.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Only the newest so many.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing new ones until Ctrl-C.")] = False,

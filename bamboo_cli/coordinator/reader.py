@@ -12,7 +12,7 @@ from typing import Any
 from bamboo_trainer.control import TrainingSpec
 from bamboo_trainer.plan import Plan
 from pydantic import TypeAdapter
-from sqlalchemy import Column, Connection, RowMapping, Select, Table, select
+from sqlalchemy import Column, Connection, RowMapping, Select, Table, literal, or_, select
 
 from bamboo_cli.coordinator import schema
 from bamboo_cli.coordinator.events import StoryKind
@@ -99,15 +99,25 @@ def read_plans(path: Path, run_id: str | None = None) -> tuple[Plan, ...]:
 def read_events(
     path: Path, after_id: int = 0, *, node: str | None = None, run: str | None = None, limit: int | None = None
 ) -> tuple[StoryEvent, ...]:
-    """The story beyond ``after_id``, oldest first. ``limit``: only the newest so many."""
+    """The story beyond ``after_id``, oldest first: ``node``: of that node, and what names it, such as a failover from
+    it or to it. ``limit``: only the newest so many.
+    """
     table = schema.events
     query = select(table).where(table.c.event_id > after_id).order_by(table.c.event_id.desc()).limit(limit)
     if node is not None:
-        query = query.where(table.c.node_id == node)
+        named = (literal(" ") + table.c.text + literal(" ")).op("GLOB")(
+            f"*[^0-9A-Za-z-]{_as_it_is(node)}[^0-9A-Za-z-]*"
+        )
+        query = query.where(or_(table.c.node_id == node, named))
     if run is not None:
         query = query.where(table.c.run_id == run)
     with _connection(path) as connection:
         return _events(connection, query)
+
+
+def _as_it_is(text: str) -> str:
+    """In a GLOB pattern."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in text)
 
 
 def read_rented(path: Path) -> tuple[Rented, ...]:

@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bamboo_trainer.plan import NodeId
 from sqlalchemy import Connection, insert, select
 
 from bamboo_cli.coordinator import journal, lock, reader, schema, store
-from bamboo_cli.coordinator.events import RecordStep, Tick
+from bamboo_cli.coordinator.events import RecordStep, StoryKind, Tell, Tick
 from bamboo_cli.errors import StateError
 
 
@@ -226,3 +227,27 @@ def test_whether_a_coordinator_lives_is_seen_from_outside(cluster_dir: Path) -> 
     with lock.held(cluster_dir):
         assert reader.read_status(store.state_path(cluster_dir), now=0.0).coordinator.alive
     assert not reader.read_status(store.state_path(cluster_dir), now=0.0).coordinator.alive
+
+
+def test_the_story_of_a_node_is_what_is_told_of_it_and_what_names_it(cluster_dir: Path) -> None:
+    path = store.state_path(cluster_dir)
+    lines = [
+        ("n3", "is ready"),
+        ("n4", "is ready"),
+        (None, "n3/1 is lost: n4/1 takes over stage 2"),
+        (None, "n30/1 is lost; xn3 and n3x do not exist"),
+        (None, "stage 1 goes to n3"),
+        (None, "what * and ? [mean"),
+    ]
+    with store.writing(store.open_for_writing(path)) as connection:
+        for node, text in lines:
+            line = Tell(kind=StoryKind.NODE, text=text, node_id=None if node is None else NodeId(node))
+            journal.tell(connection, line, 1.0)
+
+    def story(node: str) -> list[str]:
+        return [event.text for event in reader.read_events(path, node=node)]
+
+    assert story("n3") == ["is ready", "n3/1 is lost: n4/1 takes over stage 2", "stage 1 goes to n3"]
+    assert story("n4") == ["is ready", "n3/1 is lost: n4/1 takes over stage 2"]
+    assert story("*") == story("?") == ["what * and ? [mean"]
+    assert story("[mean") == ["what * and ? [mean"]

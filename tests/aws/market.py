@@ -27,13 +27,30 @@ QUOTA_NAMES: Mapping[str, str] = {
     "L-7212CCBC": "All P4, P3 and P2 Spot Instance Requests",
     "L-C4BD4855": "All P5 Spot Instance Requests",
     "L-34B43A08": "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests",
-    "L-5480EFD2": "All Trn Spot Instance Requests",
+    "L-6B0D517C": "All Trn Spot Instance Requests",
     "L-B5D1601B": "All Inf Spot Instance Requests",
+    "L-E3A00192": "All X Spot Instance Requests",
     "L-85EED4F7": "All DL Spot Instance Requests",
     "L-DB2E81BA": "Running On-Demand G and VT instances",
     "L-417A185B": "Running On-Demand P instances",
+    "L-2C3B7624": "Running On-Demand Trn instances",
+    "L-1945791B": "Running On-Demand Inf instances",
+    "L-7295265B": "Running On-Demand X instances",
+    "L-6E869C2A": "Running On-Demand DL instances",
     "L-1216C47A": "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances",
 }
+QUOTA_CODES = (
+    ("g", ("L-3819A6DF", "L-DB2E81BA")),
+    ("vt", ("L-3819A6DF", "L-DB2E81BA")),
+    ("p5", ("L-C4BD4855", "L-417A185B")),
+    ("p", ("L-7212CCBC", "L-417A185B")),
+    ("trn", ("L-6B0D517C", "L-2C3B7624")),
+    ("inf", ("L-B5D1601B", "L-1945791B")),
+    ("x", ("L-E3A00192", "L-7295265B")),
+    ("dl", ("L-85EED4F7", "L-6E869C2A")),
+)
+STANDARD = ("L-34B43A08", "L-1216C47A")
+"""By how a family's name begins: the quotas of spot and on demand."""
 PRODUCTS = ("Linux/UNIX", "Windows")
 PRICE_CHANGE_S = 6 * 3600.0
 HISTORY_DAYS = 90
@@ -70,13 +87,8 @@ def types_in(region: str) -> tuple[str, ...]:
 
 def quota_code(instance_type: str, *, is_spot: bool) -> str:
     family = instance_type.split(".")[0]
-    if family.startswith(("g", "vt")):
-        return "L-3819A6DF" if is_spot else "L-DB2E81BA"
-    if family.startswith("p5") and is_spot:
-        return "L-C4BD4855"
-    if family.startswith("p"):
-        return "L-7212CCBC" if is_spot else "L-417A185B"
-    return "L-34B43A08" if is_spot else "L-1216C47A"
+    codes = next((codes for beginning, codes in QUOTA_CODES if family.startswith(beginning)), STANDARD)
+    return codes[0] if is_spot else codes[1]
 
 
 def on_demand_usd(instance_type: str) -> float:

@@ -8,6 +8,7 @@ from bamboo_cli.errors import BambooError
 from bamboo_cli.providers.aws_cloud.codes import CODES, NEXT_STEPS, Meaning, error_of, meaning_of
 from bamboo_cli.providers.aws_cloud.operations import RUN, TERMINATE
 from bamboo_cli.providers.aws_cloud.quotas import quota_of
+from tests.aws import market
 
 MAP = {
     Meaning.CAPACITY: """
@@ -87,9 +88,10 @@ def test_older_spellings_are_known_too() -> None:
         ("p4d.24xlarge", "L-7212CCBC", "L-417A185B"),
         ("p5en.48xlarge", "L-C4BD4855", "L-417A185B"),
         ("c7i.large", "L-34B43A08", "L-1216C47A"),
-        ("trn1.2xlarge", "L-6B0D517C", None),
-        ("inf2.xlarge", "L-B5D1601B", None),
-        ("x2idn.16xlarge", "L-E3A00192", None),
+        ("trn1.2xlarge", "L-6B0D517C", "L-2C3B7624"),
+        ("inf2.xlarge", "L-B5D1601B", "L-1945791B"),
+        ("x2idn.16xlarge", "L-E3A00192", "L-7295265B"),
+        ("dl1.24xlarge", "L-85EED4F7", "L-6E869C2A"),
         ("u-6tb1.metal", None, None),
     ],
 )
@@ -99,3 +101,17 @@ def test_every_family_has_its_quota(instance_type: str, spot: str | None, on_dem
     ]
 
     assert codes == [spot, on_demand]
+
+
+@pytest.mark.parametrize(
+    "kind", ["g6e.xlarge", "p3.2xlarge", "p5.48xlarge", "trn1.2xlarge", "inf2.xlarge", "m7i.large"]
+)
+def test_a_quota_is_called_as_service_quotas_calls_it(kind: str) -> None:
+    """Whose names and codes the double has, from what accounts listed."""
+    for spot in (True, False):
+        quota = quota_of(kind, spot=spot)
+        assert quota is not None
+        assert (quota.code, quota.name) == (
+            market.quota_code(kind, is_spot=spot),
+            market.QUOTA_NAMES[market.quota_code(kind, is_spot=spot)],
+        )

@@ -31,6 +31,9 @@ _SPOT: tuple[tuple[str, Quota], ...] = (
 _ON_DEMAND: tuple[tuple[str, Quota], ...] = (
     (r"g|gr|vt", Quota(code="L-DB2E81BA", name="Running On-Demand G and VT instances")),
     (r"p", Quota(code="L-417A185B", name="Running On-Demand P instances")),
+    (r"trn", Quota(code="L-2C3B7624", name="Running On-Demand Trn instances")),
+    (r"inf", Quota(code="L-1945791B", name="Running On-Demand Inf instances")),
+    (r"x", Quota(code="L-7295265B", name="Running On-Demand X instances")),
     (r"dl", Quota(code="L-6E869C2A", name="Running On-Demand DL instances")),
     (
         r"[acdhimrtz]|im|is",

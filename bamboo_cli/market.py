@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from bamboo_cli import jobs, paths
 from bamboo_cli.config import JobConfig
 from bamboo_cli.coordinator.zones import region_of
+from bamboo_cli.costs.ledger import UNKNOWN
 from bamboo_cli.errors import CapacityError, CloudError
 from bamboo_cli.providers.aws import AwsProvider
 from bamboo_cli.providers.aws_cloud import catalogue
@@ -63,7 +64,9 @@ def market_on(provider: AwsProvider, job: JobConfig) -> tuple[MarketZone, ...]:
 def assumed_market(job: JobConfig) -> tuple[MarketZone, ...]:
     """Without asking: three zones of the first region, at the catalogue's prices on demand. Pure."""
     aws = job.on_aws
-    usual = catalogue.on_demand_usd_per_hour(aws.regions[0], aws.types[0]) or 0.0
+    known = catalogue.on_demand_usd_per_hour(aws.regions[0], aws.types[0])
+    source = UNKNOWN if known is None else f"{catalogue.SOURCE}, spot taken to be as much"
+    usual = known or 0.0
     zones = aws.zones or tuple(f"{aws.regions[0]}{letter}" for letter in "abc")
     return tuple(
         MarketZone(
@@ -71,7 +74,7 @@ def assumed_market(job: JobConfig) -> tuple[MarketZone, ...]:
             instance_type=aws.types[0],
             spot_usd_per_hour=usual,
             on_demand_usd_per_hour=usual,
-            price_source=f"catalogue {catalogue.DATE}",
+            price_source=source,
         )
         for zone in zones
     )

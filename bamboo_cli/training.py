@@ -42,6 +42,8 @@ class RunSummary:
     wall_s: float
     cost_usd: float
     on_demand_usd: float
+    on_demand_note: str
+    """Where that is an estimate: that it is one, and of when."""
     checkpoint_step: int | None
     checkpoint_url: str
     model_url: str | None
@@ -178,6 +180,7 @@ def summary_of(path: Path, run_id: str) -> RunSummary:
         wall_s=(run.ended_at or now) - run.started_at,
         cost_usd=usd(spent.spot_microusd),
         on_demand_usd=usd(spent.on_demand_microusd),
+        on_demand_note=spent.on_demand_note,
         checkpoint_step=run.checkpoint_step,
         checkpoint_url=str(run.spec["checkpoint_url"]),
         model_url=run.model_url,

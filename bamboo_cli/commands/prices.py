@@ -56,5 +56,4 @@ def command(
             f"EC2 has no spot price for {', '.join(wanted.types)} in {', '.join(wanted.regions)}",
             next_step="Look in another region, or for another type.",
         )
-    sources = ", ".join(dict.fromkeys(row.on_demand_source for row in rows))
-    output.result(view.prices(rows, f"spot prices are live, on demand: {sources}"))
+    output.result(view.prices(rows))

@@ -32,6 +32,7 @@ from bamboo_cli.coordinator.status import (
 )
 from bamboo_cli.coordinator.store import open_for_reading, reading, understood
 from bamboo_cli.costs import ledger
+from bamboo_cli.costs.report import amount
 from bamboo_cli.errors import StateError
 
 RATE_STEPS = 10
@@ -46,7 +47,7 @@ def read_status(path: Path, *, now: float) -> ClusterStatus:
     with _connection(path) as connection:
         row = connection.execute(select(schema.cluster)).one()
         known = entities(connection)
-        bill = _charges(connection, known, now)
+        spent = amount(_charges(connection, known, now))
         run = known.runs[-1] if known.runs else None
         return ClusterStatus(
             name=row.name,
@@ -63,8 +64,9 @@ def read_status(path: Path, *, now: float) -> ClusterStatus:
             nodes=node_statuses(connection, known),
             plan=run.plan if run is not None else None,
             run=_run(connection, known, run) if run is not None else None,
-            spot_microusd=sum(charge.spot_microusd for charge in bill),
-            on_demand_microusd=sum(charge.on_demand_microusd for charge in bill),
+            spot_microusd=spent.spot_microusd,
+            on_demand_microusd=spent.on_demand_microusd,
+            on_demand_note=spent.on_demand_note,
             gave_up=known.cluster.gave_up,
         )
 

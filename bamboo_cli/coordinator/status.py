@@ -106,6 +106,8 @@ class ClusterStatus:
     spot_microusd: int
     on_demand_microusd: int
     """What the same machine time would have cost on demand."""
+    on_demand_note: str = ""
+    """Where that is an estimate: that it is one, and of when."""
     gave_up: str = ""
     """Why no further node is rented, though some are wanted."""
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bamboo_cli.costs.ledger import Charge
+from bamboo_cli.providers.base import ON_DEMAND
 
 MILLION = 1_000_000
 
@@ -17,6 +18,8 @@ class Amount:
     spot_microusd: int
     on_demand_microusd: int
     """What the same machine time would have cost on demand."""
+    on_demand_note: str = ""
+    """Where that is an estimate: that it is one, and of when. Empty: it is the cloud's own price."""
 
     @property
     def saved_microusd(self) -> int:
@@ -67,7 +70,7 @@ class Bill:
     by_type: tuple[tuple[str, Amount], ...]
     by_node: tuple[tuple[str, Amount], ...]
     price_sources: tuple[str, ...]
-    """``live``, ``job file``, ``catalogue YYYY-MM-DD``, or that it is unknown."""
+    """As offers have them, or that a price is unknown."""
 
 
 def amount(charges: Iterable[Charge]) -> Amount:
@@ -76,7 +79,12 @@ def amount(charges: Iterable[Charge]) -> Amount:
         seconds=sum(charge.seconds for charge in listed),
         spot_microusd=sum(charge.spot_microusd for charge in listed),
         on_demand_microusd=sum(charge.on_demand_microusd for charge in listed),
+        on_demand_note="; ".join(dict.fromkeys(note for note in map(_note, listed) if note)),
     )
+
+
+def _note(charge: Charge) -> str:
+    return charge.price_source.partition(ON_DEMAND)[2]
 
 
 def bill(charges: tuple[Charge, ...], runs: Iterable[RunFacts]) -> Bill:

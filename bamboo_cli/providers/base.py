@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+ON_DEMAND = ", on demand: "
+"""In a ``price_source``: what follows is about the price on demand alone, which is not as sure as that of spot."""
+
 
 class InstanceState(StrEnum):
     PENDING = "pending"
@@ -33,7 +36,7 @@ class Offer:
     spot_usd_per_hour: float
     on_demand_usd_per_hour: float
     price_source: str
-    """``live``, ``job file``, or ``catalogue YYYY-MM-DD``."""
+    """``live`` or ``job file``; behind ``ON_DEMAND`` what else is to be known of the price on demand."""
     is_spot: bool = True
     """False: bought at the on-demand price, and not taken away."""
 

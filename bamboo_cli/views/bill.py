@@ -46,11 +46,15 @@ def run_bill_lines(run: RunBill) -> list[str]:
 
 def total_line(total: Amount) -> str:
     """``cost $0.0412 for 12 min 04 s of machines; on demand $0.1310, 69% saved``"""
-    saved = "" if total.saved_share is None else f", {total.saved_share:.0%} saved"
-    return (
-        f"cost {output.usd(usd(total.spot_microusd))} for {output.seconds(total.seconds)} of machines; "
-        f"on demand {output.usd(usd(total.on_demand_microusd))}{saved}"
-    )
+    machines = f" for {output.seconds(total.seconds)} of machines"
+    return cost_line(usd(total.spot_microusd), usd(total.on_demand_microusd), total.on_demand_note, machines)
+
+
+def cost_line(spot_usd: float, on_demand_usd: float, note: str, what: str = "") -> str:
+    """``what``: behind the cost; ``note``: behind the price on demand, that it is an estimate, say."""
+    saved = f", {1 - spot_usd / on_demand_usd:.0%} saved" if on_demand_usd else ""
+    called = f" ({note})" if note else ""
+    return f"cost {output.usd(spot_usd)}{what}; on demand {output.usd(on_demand_usd)}{called}{saved}"
 
 
 def _table(what: str, amounts: Sequence[tuple[str, Amount]], total: Amount) -> RenderableType:

@@ -11,6 +11,7 @@ from bamboo_cli import output
 from bamboo_cli.aws_check import Finding, Verdict
 from bamboo_cli.aws_prices import PriceRow
 from bamboo_cli.aws_rehearsal import Rehearsal
+from bamboo_cli.providers.aws_cloud import catalogue
 
 _STYLES = {Verdict.OK: "green", Verdict.PROBLEM: "red", Verdict.UNKNOWN: "yellow"}
 
@@ -29,7 +30,7 @@ def findings(found: Sequence[Finding]) -> RenderableType:
     return table
 
 
-def prices(rows: Sequence[PriceRow], source: str) -> RenderableType:
+def prices(rows: Sequence[PriceRow]) -> RenderableType:
     """USD per hour; the cheapest of each type first."""
     table = Table(box=None, pad_edge=False, show_edge=False)
     for name in ("type", "GPU", "zone"):
@@ -46,11 +47,17 @@ def prices(rows: Sequence[PriceRow], source: str) -> RenderableType:
             output.usd(row.spot_usd_per_hour),
             output.usd(row.low_usd_per_hour),
             output.usd(row.high_usd_per_hour),
-            output.usd(row.on_demand_usd_per_hour) if row.on_demand_usd_per_hour else "not known",
+            f"{_about(row)}{output.usd(row.on_demand_usd_per_hour)}" if row.on_demand_usd_per_hour else "not known",
             f"{row.saving:.0%}" if row.saving is not None else "",
             _seen(row),
         )
-    return Group(table, Text(f"USD per hour; {source}", style="dim"))
+    sources = ", ".join(dict.fromkeys(f"{_about(row)} {row.on_demand_source}".strip() for row in rows))
+    return Group(table, Text(f"USD per hour; spot prices are live, on demand: {sources}", style="dim"))
+
+
+def _about(row: PriceRow) -> str:
+    """The last line says what the mark means."""
+    return "~" if row.on_demand_source == catalogue.SOURCE else ""
 
 
 def _seen(row: PriceRow) -> str:
@@ -72,6 +79,7 @@ def rehearsal(found: Rehearsal) -> RenderableType:
         Text(f"{output.plural(found.num_nodes, 'node')} for about {output.usd(found.spot_usd_per_hour)} an hour"),
         Text(""),
         zones,
+        Text(f"prices: {', '.join(dict.fromkeys(zone.price_source for zone in found.zones))}", style="dim"),
     ]
     for asked in found.requests:
         parts += [

@@ -13,6 +13,7 @@ from rich.text import Text
 from bamboo_cli import output
 from bamboo_cli.costs.ledger import usd
 from bamboo_cli.training import how_to_go_on
+from bamboo_cli.views.bill import cost_line
 from bamboo_cli.views.story import event_line
 
 if TYPE_CHECKING:
@@ -156,10 +157,9 @@ def _without_coordinator(cluster: "ClusterStatus") -> str:
 
 
 def _money(cluster: "ClusterStatus") -> str:
-    spot, on_demand = usd(cluster.spot_microusd), usd(cluster.on_demand_microusd)
-    saved = f", {1 - spot / on_demand:.0%} saved" if on_demand > 0 else ""
     so_far = "" if cluster.state == "closed" else " so far"
-    return f"cost {output.usd(spot)}{so_far}; on demand {output.usd(on_demand)}{saved}"
+    spot, on_demand = usd(cluster.spot_microusd), usd(cluster.on_demand_microusd)
+    return cost_line(spot, on_demand, cluster.on_demand_note, so_far)
 
 
 def _node_cells(node: "NodeStatus", plan: Plan | None, now: float) -> list[str]:

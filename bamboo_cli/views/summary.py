@@ -6,6 +6,7 @@ from rich.text import Text
 
 from bamboo_cli import output
 from bamboo_cli.training import RunSummary
+from bamboo_cli.views.bill import cost_line
 
 
 def summary(run: RunSummary) -> RenderableType:
@@ -29,8 +30,7 @@ def _lines(run: RunSummary) -> list[tuple[str, str]]:
             f"{output.plural(run.steps_rerun, 'step')} run again; paused {output.seconds(run.pause_s)} in all",
         )
     )
-    saved = f", {1 - run.cost_usd / run.on_demand_usd:.0%} saved" if run.on_demand_usd else ""
-    lines.append(("cost", f"{output.usd(run.cost_usd)}; on demand {output.usd(run.on_demand_usd)}{saved}"))
+    lines.append(("cost", cost_line(run.cost_usd, run.on_demand_usd, run.on_demand_note).removeprefix("cost ")))
     lines += [("drill", f"never struck: {entry}") for entry in run.drills_missed]
     if run.checkpoint_step is not None:
         lines.append(("checkpoint", f"of step {run.checkpoint_step} in {run.checkpoint_url}"))

@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from bamboo_cli.errors import BambooError
 from bamboo_cli.main import app
+from bamboo_cli.providers.aws_cloud import catalogue
 from bamboo_cli.providers.aws_cloud.operations import OPERATIONS
 from tests.aws.account import Credentials
 from tests.aws.double import AwsDouble
@@ -168,6 +169,18 @@ def test_prices_are_a_table_a_row_a_zone(job: str) -> None:
     assert header == "type GPU zone memory spot now 7 days low high on demand saving seen here"
     assert all(line.startswith("g5.xlarge") for line in lines[1:-1]) and "us-west-2a" in result.stdout
     assert lines[-1] == "USD per hour; spot prices are live, on demand: live"
+
+
+def test_a_price_on_demand_that_aws_did_not_tell_is_called_an_estimate_with_its_date(aws: AwsDouble, job: str) -> None:
+    """An own list of a day long past is no price, and what is saved against it no fact."""
+    aws.account.allowed = ("ec2:*", "ssm:*", "servicequotas:*", "sts:*")
+    called = f"an estimate of {catalogue.DATE}"
+
+    prices, dry_run = bamboo("prices", job), bamboo("up", job, "--dry-run")
+
+    assert prices.stdout.splitlines()[-1] == f"USD per hour; spot prices are live, on demand: ~ {called}"
+    assert all("~$" in line for line in prices.stdout.splitlines()[1:-1])
+    assert f"prices: live, on demand: {called}" in dry_run.stdout
 
 
 def test_a_type_that_nobody_sells_has_no_price(job: str) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bamboo_cli.costs.ledger import Charge, Price, Rental, RunInterval, charges, microusd
 from bamboo_cli.costs.report import RunFacts, amount, bill
+from bamboo_cli.views.bill import total_line
 
 START = 1_790_000_000.0
 """Any instant: the bill knows no clock."""
@@ -94,6 +95,18 @@ def test_a_rental_without_a_price_is_on_the_bill_and_says_so() -> None:
     by_node = dict(found.by_node)
     assert by_node["n2"].seconds == by_node["n1"].seconds
     assert by_node["n2"].spot_microusd == 0 < by_node["n1"].spot_microusd
+
+
+def test_a_sum_says_that_its_price_on_demand_is_an_estimate() -> None:
+    called = "an estimate of 2026-11-30"
+    guessed = replace(price(0.36, zone="b"), price_source=f"live, on demand: {called}")
+    ledger = charges([rental("n1"), rental("n2", zone="b"), rental("n3", zone="b")], [price(0.36), guessed], [], START)
+
+    by_node = dict(bill(ledger, []).by_node)
+
+    assert amount(ledger).on_demand_note == by_node["n3"].on_demand_note == called
+    assert by_node["n1"].on_demand_note == ""
+    assert f"on demand $3.00 ({called}), 64% saved" in total_line(amount(ledger))
 
 
 def test_the_report_says_what_a_step_a_million_samples_and_the_pauses_cost() -> None:

@@ -198,7 +198,7 @@ def test_without_the_pricing_api_the_catalogue_is_asked_and_named(aws: AwsDouble
 
     (source,) = {offer.price_source for offer in provider.offers()}
 
-    assert source.startswith("live, on demand from catalogue 20")
+    assert source.startswith("live, on demand: an estimate of 20")
 
 
 def test_64_nodes_that_come_together_make_one_group_and_one_key(aws: AwsDouble, provider: AwsProvider) -> None:

@@ -5,6 +5,8 @@ They are those of us-east-1, us-east-2 and us-west-2, which are the same for the
 
 DATE = "2026-11-30"
 """Of this list. AWS lowers prices now and then and hardly ever raises them."""
+SOURCE = f"an estimate of {DATE}"
+"""What such a price is called wherever it is shown: AWS has not told it."""
 
 _REGIONS = ("us-east-1", "us-east-2", "us-west-2")
 _USD_PER_HOUR = {

@@ -11,7 +11,7 @@ from bamboo_cli.providers.aws_cloud import market, network, operations, requests
 from bamboo_cli.providers.aws_cloud.calls import Calls
 from bamboo_cli.providers.aws_cloud.images import Image, TypeFacts, facts_of, find_image
 from bamboo_cli.providers.aws_cloud.network import Place
-from bamboo_cli.providers.base import Offer
+from bamboo_cli.providers.base import ON_DEMAND, Offer
 
 SPOT_PRICES_S = 60.0
 """How long what was asked is taken for true, in seconds."""
@@ -86,9 +86,9 @@ class Known:
         usual = known.usd_per_hour if known else spot or 0.0
         source = market.LIVE
         if known is None:
-            source = f"{market.LIVE}, on demand unknown"
+            source = f"{market.LIVE}{ON_DEMAND}unknown, taken to be that of spot"
         elif known.source != market.LIVE:
-            source = f"{market.LIVE}, on demand from {known.source}"
+            source = f"{market.LIVE}{ON_DEMAND}{known.source}"
         return Offer(
             instance_type=instance_type,
             zone=zone,

@@ -27,7 +27,7 @@ class SpotPrice:
 class OnDemandPrice:
     usd_per_hour: float
     source: str
-    """``live`` or ``catalogue YYYY-MM-DD``."""
+    """``live`` or ``catalogue.SOURCE``."""
 
 
 def spot_prices(calls: Calls, region: str, types: Sequence[str], *, days: float = 0.0) -> tuple[SpotPrice, ...]:
@@ -73,7 +73,7 @@ def on_demand_price(calls: Calls, region: str, instance_type: str) -> OnDemandPr
 
 def catalogued(region: str, instance_type: str) -> OnDemandPrice | None:
     usd = catalogue.on_demand_usd_per_hour(region, instance_type)
-    return None if usd is None else OnDemandPrice(usd_per_hour=usd, source=f"catalogue {catalogue.DATE}")
+    return None if usd is None else OnDemandPrice(usd_per_hour=usd, source=catalogue.SOURCE)
 
 
 def usd_of(products: Iterable[str]) -> float | None:

@@ -67,7 +67,8 @@ class AwsConfig(BaseModel):
     image: Annotated[str, AfterValidator(_image)] = Field(
         "auto",
         description="Image to boot: an id, the path of an SSM parameter, or a name with * (the newest of Amazon's or "
-        "your own). `auto`: the Deep Learning Base image on types with a GPU, plain Ubuntu 22.04 on others.",
+        "your own). `auto`: Ubuntu 24.04, on types with a GPU as the Deep Learning Base image, on others plain. "
+        "An image needs Python 3.11 or newer.",
     )
     ssh_user: str = Field("ubuntu", pattern=USER_PATTERN, description="Who logs in on that image.")
     ssh_from: tuple[Annotated[str, AfterValidator(_network)], ...] | Literal["auto"] = Field(

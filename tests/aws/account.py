@@ -16,10 +16,10 @@ DLAMI = "ami-0d1a000000000002"
 UBUNTU = "ami-0c2b000000000001"
 IMAGE_PARAMETERS = {
     f"/aws/service/deeplearning/ami/x86_64/{name}/latest/ami-id": DLAMI
-    for name in ("base-oss-nvidia-driver-gpu-ubuntu-22.04", "base-oss-nvidia-driver-ubuntu-22.04")
+    for name in ("base-oss-nvidia-driver-gpu-ubuntu-24.04", "base-oss-nvidia-driver-ubuntu-24.04")
 } | {
-    "/aws/service/deeplearning/ami/arm64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id": "ami-0d1a000000000003",
-    "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id": UBUNTU,
+    "/aws/service/deeplearning/ami/arm64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id": "ami-0d1a000000000003",
+    "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id": UBUNTU,
 }
 
 

@@ -344,9 +344,9 @@ _PLAIN = {
 
 
 def test_the_deep_learning_image_is_found_by_parameter_and_by_name(aws: AwsDouble, ec2: Any) -> None:
-    name = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+    name = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
     by_parameter = aws.client("ssm").get_parameter(Name=name)["Parameter"]["Value"]
-    named = [{"Name": "name", "Values": ["Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04) *"]}]
+    named = [{"Name": "name", "Values": ["Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 24.04) *"]}]
     images = ec2.describe_images(Owners=["amazon"], Filters=named)["Images"]
     assert max(images, key=lambda image: image["CreationDate"])["ImageId"] == by_parameter
     del aws.account.image_parameters[name]

@@ -22,7 +22,7 @@ from bamboo_cli.providers.aws import AwsProvider
 from bamboo_cli.providers.aws_cloud import launches
 from bamboo_cli.providers.aws_cloud.known import AwsSettings
 from bamboo_cli.providers.base import EndReason, Instance, InstanceState, Offer, Provider
-from tests.aws.account import DLAMI, Credentials
+from tests.aws.account import DLAMI, UBUNTU, Credentials
 from tests.aws.double import AwsDouble
 from tests.providers.contract import CLUSTER, ProviderContract, found, node_config, wait_for
 
@@ -345,6 +345,7 @@ def test_an_image_that_is_not_there_is_refused_with_what_was_looked_for(folder: 
 def test_without_the_parameter_store_the_newest_image_by_name_is_taken(aws: AwsDouble, provider: AwsProvider) -> None:
     aws.account.allowed = ("ec2:*",)
     assert provider.known.image("us-east-1", "g5.xlarge").image_id == DLAMI
+    assert provider.known.image("us-east-1", "c7i.large").image_id == UBUNTU
 
 
 def test_a_type_without_a_gpu_gets_plain_ubuntu(provider: AwsProvider) -> None:

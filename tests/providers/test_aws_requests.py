@@ -138,9 +138,9 @@ def test_keys_are_the_same_whatever_is_written_behind_them() -> None:
 @pytest.mark.parametrize(
     ("image", "gpu", "architecture", "first"),
     [
-        ("auto", "1 × A10G", "x86_64", "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04"),
-        ("auto", "1 × T4G", "arm64", "/aws/service/deeplearning/ami/arm64/base-oss-nvidia-driver-gpu-ubuntu-22.04"),
-        ("auto", None, "x86_64", "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2"),
+        ("auto", "1 × A10G", "x86_64", "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04"),
+        ("auto", "1 × T4G", "arm64", "/aws/service/deeplearning/ami/arm64/base-oss-nvidia-driver-gpu-ubuntu-24.04"),
+        ("auto", None, "x86_64", "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3"),
         ("/my/parameter", None, "x86_64", "/my/parameter"),
     ],
 )

@@ -10,6 +10,8 @@ from bamboo_cli.providers.aws_cloud.calls import Calls
 
 CANONICAL = "099720109477"
 _UBUNTU_ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
+_UBUNTU, _UBUNTU_NAME = "24.04", "noble"
+"""The first whose own Python (3.12) is new enough for ``remote.facts.LEAST_PYTHON``: that of 22.04 is 3.10."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +53,14 @@ def sources_of(image: str, facts: TypeFacts) -> tuple[Source, ...]:
         return (Source(name=image),)
     if facts.gpu is None:
         arch = _UBUNTU_ARCHITECTURES[facts.architecture]
-        path = f"/aws/service/canonical/ubuntu/server/22.04/stable/current/{arch}/hvm/ebs-gp2/ami-id"
-        name = f"ubuntu/images/hvm-ssd*/ubuntu-jammy-22.04-{arch}-server-*"
+        path = f"/aws/service/canonical/ubuntu/server/{_UBUNTU}/stable/current/{arch}/hvm/ebs-gp3/ami-id"
+        name = f"ubuntu/images/hvm-ssd-gp3/ubuntu-{_UBUNTU_NAME}-{_UBUNTU}-{arch}-server-*"
         return Source(parameter=path), Source(name=name, owners=(CANONICAL,))
-    channel = "base-oss-nvidia-driver-gpu-ubuntu-22.04"
+    channel = f"base-oss-nvidia-driver-gpu-ubuntu-{_UBUNTU}"
     arm = "ARM64 " if facts.architecture == "arm64" else ""
     return (
         Source(parameter=f"/aws/service/deeplearning/ami/{facts.architecture}/{channel}/latest/ami-id"),
-        Source(name=f"Deep Learning {arm}Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04) *", owners=("amazon",)),
+        Source(name=f"Deep Learning {arm}Base OSS Nvidia Driver GPU AMI (Ubuntu {_UBUNTU}) *", owners=("amazon",)),
     )
 
 

@@ -127,7 +127,17 @@ class _Stdin:
         self._channel = channel
 
     def write(self, data: bytes, /) -> None:
-        self._channel.sendall(data)
+        """However slowly the machine takes it: the channel's timeout is for reading, and what ends the command ends
+        this too. Raises OSError, EOFError when the channel is closed."""
+        begin = 0
+        while begin < len(data):
+            try:
+                sent = self._channel.send(data[begin : begin + READ_BYTES])
+            except TimeoutError:
+                continue
+            if not sent:
+                raise EOFError
+            begin += sent
 
 
 def _feed(channel: paramiko.Channel, feed: Callable[[Stdin], None]) -> None:

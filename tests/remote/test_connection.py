@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import paramiko
 import pytest
 
 from bamboo_cli.errors import ConnectionLostError, HostKeyError, UnreachableError
@@ -198,6 +199,36 @@ def test_what_is_fed_arrives_whole(link: Connection, vm: Machine) -> None:
 
     assert link.run("cd; cat > blob", timeout_s=20, feed=lambda stdin: write(stdin, blob)).exit_code == 0
     assert (vm.home / "blob").read_bytes() == blob
+
+
+def test_a_command_that_takes_its_time_before_it_reads_is_fed_all_the_same(
+    link: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow line, or sixteen machines at once: longer than we wait for a word of the command."""
+    waited = threading.Event()
+    send = paramiko.Channel.send
+
+    def noticed(channel: paramiko.Channel, data: bytes) -> int:
+        try:
+            return send(channel, data)
+        except TimeoutError:
+            waited.set()
+            link.run("cd; touch go-on", timeout_s=20)
+            raise
+
+    monkeypatch.setattr(paramiko.Channel, "send", noticed)
+    blob = bytes(16 << 20)
+    pieces: list[bytes] = []
+
+    done = link.run(
+        "cd; while [ ! -e go-on ]; do sleep 0.05; done; wc -c",
+        timeout_s=60,
+        keep=pieces.append,
+        feed=lambda stdin: write(stdin, blob),
+    )
+
+    assert waited.is_set()
+    assert (done.exit_code, int(b"".join(pieces))) == (0, len(blob))
 
 
 def test_a_command_that_reads_nothing_of_what_it_is_fed_is_judged_by_its_exit_code(link: Connection) -> None:

@@ -49,6 +49,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.protection_memory
 	$(BIN)/python -m benchmarks.loss_curves
 	$(BIN)/python -m benchmarks.worker_start
+	$(BIN)/python -m benchmarks.big_ledger
 
 docs: $(READY)
 	$(BIN)/python -m bamboo_cli.reference

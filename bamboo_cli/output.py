@@ -47,6 +47,17 @@ def result(renderable: "RenderableType", *, one_line_a_row: bool = False) -> Non
         line(text.rstrip())  # the cells of a table are padded
 
 
+def page(renderable: "RenderableType", columns: int) -> str:
+    """As HTML, of that width."""
+    import io
+
+    from rich.console import Console
+
+    target = Console(file=io.StringIO(), width=columns, record=True, highlight=False, emoji=False)
+    target.print(renderable)
+    return target.export_html()
+
+
 @contextmanager
 def screen(first: "RenderableType") -> Iterator[Callable[["RenderableType"], None]]:
     """A picture that is drawn over and stays when it ends; the yielded function draws the next one."""

@@ -1,5 +1,7 @@
 """``bamboo cost``"""
 
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -7,32 +9,70 @@ import typer
 from bamboo_cli.commands import options
 
 
+class Grouping(StrEnum):
+    RUN = "run"
+    DAY = "day"
+    CLUSTER = "cluster"
+    ZONE = "zone"
+    TYPE = "type"
+    NODE = "node"
+
+
 def command(
     cluster: options.Cluster = None,
+    all_clusters: Annotated[
+        bool, typer.Option("--all", help="All clusters that this machine has had, earlier ones included.")
+    ] = False,
+    by: Annotated[
+        list[Grouping] | None,
+        typer.Option("--by", help="What to sum up by; repeatable. By default whatever says something."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="Only from then on: 7d, 36h, today, 2026-11-01, 2026-11-01T14:30."),
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Only up to then.")] = None,
     json: Annotated[
         bool, typer.Option("--json", help="JSON instead of text; money in millionths of a dollar.")
     ] = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Every charge as a line of CSV; they sum up to the total.")
+    ] = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report there, as a web page.")] = None,
 ) -> None:
     """Show what it cost, beside the on-demand price.
 
-    By run, zone and node. Works with the coordinator dead, and after `bamboo down`; --cluster also takes the id of an
-    earlier cluster of the same name.
+    By run, day, zone and node, with what preemptions cost, what is paid now, and what a run that goes on will have
+    cost. Days are those of this machine's time zone. Works with the coordinator dead, and after `bamboo down`;
+    --cluster also takes the id of an earlier cluster of the same name.
 
     \b
-    Example:
-      bamboo cost --json
+    Examples:
+      bamboo cost
+      bamboo cost --all --since 30d --by day --by type
+      bamboo cost --csv > charges.csv
     """
     import time
 
-    from bamboo_cli import output, records
-    from bamboo_cli.bills import read_bill
+    from bamboo_cli import billing, output, records
+    from bamboo_cli.bills import read_bills
     from bamboo_cli.views import bill as view
 
-    path = records.state_file(cluster)
-    found = read_bill(path, now=time.time())
+    now = time.time()
+    period = billing.period(since, until, now=now)
+    paths = billing.state_files(cluster, all_clusters=all_clusters)
+    if csv:
+        billing.print_csv(paths, now=now, period=period)
+        return
+    found = read_bills(paths, now=now, period=period)
     if json:
         output.json_result(found)
-    else:
-        output.result(view.bill(found))
-        if path.stem == "state" and (earlier := records.put_aside(path)):
-            output.note(f"Earlier clusters of this name, for --cluster: {', '.join(earlier)}")
+        return
+    shown = view.bill(found, [str(grouping) for grouping in by or ()])
+    if html is not None:
+        billing.write_page(html, shown)
+        output.note(f"The report is in {html}")
+        return
+    output.result(shown)
+    if not all_clusters and paths[0].stem == "state" and (earlier := records.put_aside(paths[0])):
+        output.note(f"Earlier clusters of this name, for --cluster or --all: {', '.join(earlier)}")

@@ -14,10 +14,12 @@ from bamboo_trainer.plan import Plan
 from pydantic import TypeAdapter
 from sqlalchemy import Column, Connection, RowMapping, Select, Table, literal, or_, select
 
-from bamboo_cli.coordinator import schema
+from bamboo_cli.coordinator import money, schema
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.known import Known, cluster_state, entities, node_statuses
 from bamboo_cli.coordinator.lock import is_locked
+from bamboo_cli.coordinator.money import ALL_TIME, ClusterMoney, Period
+from bamboo_cli.coordinator.progress import usual_step_s
 from bamboo_cli.coordinator.run_entities import Checkpoints, Progress, Run
 from bamboo_cli.coordinator.settings import RunSpec
 from bamboo_cli.coordinator.states import ENDED
@@ -164,6 +166,12 @@ def read_ledger(path: Path, run_id: str) -> RunLedger | None:
         )
 
 
+def read_money(path: Path, *, now: float, period: Period = ALL_TIME) -> ClusterMoney:
+    """Charges up to ``now`` or the period's end, cut as ``costs.report.bill`` wants them."""
+    with _connection(path) as connection:
+        return money.read(connection, entities(connection), now=now, period=period)
+
+
 def read_charges(path: Path, *, now: float) -> tuple[ledger.Charge, ...]:
     """The ledger up to ``now``, seconds since the epoch. Feed it to ``bamboo_cli.costs.report``."""
     with _connection(path) as connection:
@@ -263,26 +271,9 @@ def _run(connection: Connection, known: Known, run: Run) -> RunStatus:
         checkpoint_trouble=checkpoints.trouble,
         recipe_sha256=run.spec.recipe_sha256 or None,
         begins_at_step=run.spec.begins_at_step,
+        usual_step_s=usual_step_s(progress) or None,
     )
 
 
 def _charges(connection: Connection, known: Known, now: float) -> tuple[ledger.Charge, ...]:
-    table = schema.instances
-    launched = connection.execute(select(*_columns(connection, table)).where(table.c.launched_at.is_not(None)))
-    rentals = [
-        ledger.Rental(
-            instance_id=row.instance_id,
-            node_id=row.node_id,
-            zone=row.zone,
-            instance_type=row.instance_type,
-            launched_at=row.launched_at,
-            ended_at=row.ended_at,
-            is_spot=row._mapping.get("is_spot", True),
-        )
-        for row in launched
-    ]
-    prices = [ledger.Price(**row._mapping) for row in connection.execute(select(schema.prices))]
-    runs = [
-        ledger.RunInterval(run_id=run.run_id, started_at=run.started_at, ended_at=run.ended_at) for run in known.runs
-    ]
-    return ledger.charges(rentals, prices, runs, now)
+    return ledger.charges(money.rentals(connection), money.prices(connection), money.intervals(known), now)

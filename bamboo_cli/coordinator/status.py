@@ -82,6 +82,8 @@ class RunStatus:
     """Why the run cannot begin: its checkpoints cannot be listed."""
     recipe_sha256: str | None = None
     """Of the recipe's file when the run was asked for; None: told to a Bamboo that did not keep it."""
+    usual_step_s: float | None = None
+    """The median of the latest steps that nothing disturbed."""
     begins_at_step: int = 0
     """Steps before it are on record, and were paid, under the run that this one goes on from."""
 

@@ -1,16 +1,22 @@
 """The ledger: what every instance-second cost, and what it would have cost on demand. Pure.
 
 Charges follow from facts: when each instance was launched and ended, what its zone and type cost when, and when each
-run began and ended. They are cut wherever a price or a run changes, never overlap, and leave no second out. Each is
-rounded once to whole micro-dollars, so sums by any grouping agree exactly with the total.
+run began and ended. They are cut wherever a run changes (and where whoever asks wants it), never overlap, and leave no
+second out. What a price that changes in between comes to is summed up exactly; each charge is rounded once to whole
+micro-dollars, so sums by any grouping agree exactly with the total.
 """
 
 import itertools
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, mul, sub
 
 MICROUSD = 1_000_000
 """Micro-dollars in a dollar."""
+_HOUR = 3600 * 1_000_000
+"""In microseconds."""
 UNKNOWN = "unknown, so counted as nothing"
 """The source of a price that nobody has told."""
 
@@ -43,6 +49,8 @@ class Rental:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInterval:
+    """Runs of a cluster follow each other."""
+
     run_id: str
     started_at: float
     ended_at: float | None = None
@@ -50,6 +58,7 @@ class RunInterval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
+    cluster_id: str
     instance_id: str
     node_id: str
     zone: str
@@ -58,11 +67,10 @@ class Charge:
     """None: rented while no run was on."""
     from_at: float
     to_at: float
-    spot_microusd_per_hour: int
-    """What was paid; of an instance on demand, that price."""
-    on_demand_microusd_per_hour: int
     price_source: str
+    """All that told its price, with semicolons."""
     spot_microusd: int
+    """What was paid; of an instance on demand, that price."""
     on_demand_microusd: int
 
     @property
@@ -71,22 +79,41 @@ class Charge:
 
 
 def charges(
-    rentals: Iterable[Rental], prices: Iterable[Price], runs: Iterable[RunInterval], now: float
+    rentals: Iterable[Rental],
+    prices: Iterable[Price],
+    runs: Iterable[RunInterval],
+    now: float,
+    *,
+    cuts: Sequence[float] = (),
+    cluster_id: str = "",
 ) -> tuple[Charge, ...]:
-    """All charges up to ``now``, by instance and time.
+    """All charges up to ``now``, by instance and time. ``cuts``: further moments to cut them at, in order.
 
     The first known price of a zone and type also holds before it. Without any, the time is billed as nothing and says
     ``UNKNOWN`` as its source: a bill with a hole in it is better than none.
     """
-    by_market: dict[tuple[str, str], list[Price]] = {}
-    for price in sorted(prices, key=lambda price: price.from_at):
-        by_market.setdefault((price.zone, price.instance_type), []).append(price)
-    intervals = sorted(runs, key=lambda run: run.started_at)
+    markets, intervals = _markets(prices), _Runs(runs)
     found: list[Charge] = []
-    for rental in sorted(rentals, key=lambda rental: (rental.launched_at, rental.instance_id)):
-        market = by_market.get((rental.zone, rental.instance_type)) or [_no_price(rental)]
-        found += _charges_of(rental, market, intervals, now)
+    for rental in sorted(rentals, key=attrgetter("launched_at", "instance_id")):
+        market = markets.get((rental.zone, rental.instance_type)) or _Market([_no_price(rental)])
+        found += _charges_of(rental, cluster_id, market, intervals, cuts, now)
     return tuple(found)
+
+
+def paid_now(rentals: Iterable[Rental], prices: Iterable[Price], now: float) -> int:
+    """Micro-dollars an hour, of all instances that run."""
+    running = [rental for rental in rentals if rental.ended_at is None]
+    markets, paid = _markets(prices) if running else {}, 0
+    for rental in running:
+        if market := markets.get((rental.zone, rental.instance_type)):
+            price = market.at(now)
+            paid += price.spot_microusd_per_hour if rental.is_spot else price.on_demand_microusd_per_hour
+    return paid
+
+
+def within(found: Iterable[Charge], since: float, until: float) -> tuple[Charge, ...]:
+    """Of charges that are cut at both, those between them."""
+    return tuple(charge for charge in found if charge.from_at >= since and charge.to_at <= until)
 
 
 def microusd(usd: float) -> int:
@@ -109,21 +136,113 @@ def _no_price(rental: Rental) -> Price:
     )
 
 
-def _charges_of(rental: Rental, market: Sequence[Price], runs: Sequence[RunInterval], now: float) -> list[Charge]:
+def _markets(prices: Iterable[Price]) -> dict[tuple[str, str], "_Market"]:
+    listed: dict[tuple[str, str], list[Price]] = defaultdict(list)
+    for price in sorted(prices, key=attrgetter("from_at")):
+        listed[price.zone, price.instance_type].append(price)
+    return {key: _Market(found) for key, found in listed.items()}
+
+
+class _Price:
+    """What is paid from when on (microseconds), summed up from the first moment on."""
+
+    def __init__(self, starts: Sequence[int], per_hour: Sequence[int]) -> None:
+        self._starts, self._per_hour = starts, per_hour
+        self._only = per_hour[0] if len(set(per_hour)) == 1 else None
+        spans = map(sub, starts[1:], starts)
+        self._before: list[int] = list(itertools.accumulate(map(mul, spans, per_hour), initial=0))
+
+    def index(self, moment: int) -> int:
+        """The first price also holds before it."""
+        return max(0, bisect_right(self._starts, moment) - 1)
+
+    def between(self, begin: int, end: int) -> int:
+        """In whole micro-dollars."""
+        if self._only is not None:
+            return _whole((end - begin) * self._only)
+        first, last = self.index(begin), self.index(end)
+        before = self._before[first] + (begin - self._starts[first]) * self._per_hour[first]
+        return _whole(self._before[last] + (end - self._starts[last]) * self._per_hour[last] - before)
+
+
+class _Market:
+    """Prices of one zone and type, in the order of time."""
+
+    def __init__(self, prices: Sequence[Price]) -> None:
+        self._prices = prices
+        starts = [_microseconds(price.from_at) for price in prices]
+        self._spot = _Price(starts, [price.spot_microusd_per_hour for price in prices])
+        self._on_demand = _Price(starts, [price.on_demand_microusd_per_hour for price in prices])
+        self._sources = tuple(dict.fromkeys(price.price_source for price in prices))
+
+    def costs(self, from_at: float, to_at: float) -> tuple[int, int]:
+        """Spot and on demand."""
+        begin, end = _microseconds(from_at), _microseconds(to_at)
+        return self._spot.between(begin, end), self._on_demand.between(begin, end)
+
+    def sources(self, from_at: float, to_at: float) -> str:
+        if len(self._sources) == 1:
+            return self._sources[0]
+        begin, end = self._spot.index(_microseconds(from_at)), self._spot.index(_microseconds(to_at) - 1)
+        return "; ".join(dict.fromkeys(price.price_source for price in self._prices[begin : end + 1]))
+
+    def at(self, moment: float) -> Price:
+        return self._prices[self._spot.index(_microseconds(moment))]
+
+
+def _microseconds(seconds: float) -> int:
+    return round(seconds * 1_000_000)
+
+
+def _whole(microusd_microseconds_per_hour: int) -> int:
+    """Micro-dollars, halves up."""
+    return (2 * microusd_microseconds_per_hour + _HOUR) // (2 * _HOUR)
+
+
+class _Runs:
+    """Which run was on; of two that overlap, the one that began later."""
+
+    def __init__(self, runs: Iterable[RunInterval]) -> None:
+        listed = sorted(runs, key=attrgetter("started_at"))
+        self._edges = sorted(
+            {run.started_at for run in listed} | {r.ended_at for r in listed if r.ended_at is not None}
+        )
+        self._run_ids: list[str | None] = [None]
+        begun, number = [], 0
+        for edge in self._edges:
+            while number < len(listed) and listed[number].started_at <= edge:
+                begun.append(listed[number])
+                number += 1
+            begun = [run for run in begun if run.ended_at is None or edge < run.ended_at]
+            self._run_ids.append(begun[-1].run_id if begun else None)
+
+    def changes(self, begin: float, end: float) -> list[float]:
+        return self._edges[bisect_left(self._edges, begin) : bisect_right(self._edges, end)]
+
+    def at(self, moment: float) -> str | None:
+        return self._run_ids[bisect_right(self._edges, moment)]
+
+
+def _charges_of(
+    rental: Rental, cluster_id: str, market: _Market, runs: _Runs, cuts: Sequence[float], now: float
+) -> list[Charge]:
     start, end = rental.launched_at, now if rental.ended_at is None else rental.ended_at
-    cuts = {start, end}
-    cuts |= {price.from_at for price in market[1:]}
-    cuts |= {run.started_at for run in runs} | {run.ended_at for run in runs if run.ended_at is not None}
-    edges = sorted(cut for cut in cuts if start <= cut <= end)
+    if end <= start:
+        return []
+    further = cuts[bisect_left(cuts, start) : bisect_right(cuts, end)]
+    edges = sorted({start, end, *runs.changes(start, end), *further})
     return [
-        _charge(rental, _price_at(market, from_at), _run_at(runs, from_at), from_at, to_at)
+        _charge(rental, cluster_id, market, runs.at(from_at), from_at, to_at)
         for from_at, to_at in itertools.pairwise(edges)
     ]
 
 
-def _charge(rental: Rental, price: Price, run_id: str | None, from_at: float, to_at: float) -> Charge:
-    paid = price.spot_microusd_per_hour if rental.is_spot else price.on_demand_microusd_per_hour
+def _charge(
+    rental: Rental, cluster_id: str, market: _Market, run_id: str | None, from_at: float, to_at: float
+) -> Charge:
+    spot, on_demand = market.costs(from_at, to_at)
     return Charge(
+        cluster_id=cluster_id,
         instance_id=rental.instance_id,
         node_id=rental.node_id,
         zone=rental.zone,
@@ -131,26 +250,7 @@ def _charge(rental: Rental, price: Price, run_id: str | None, from_at: float, to
         run_id=run_id,
         from_at=from_at,
         to_at=to_at,
-        spot_microusd_per_hour=paid,
-        on_demand_microusd_per_hour=price.on_demand_microusd_per_hour,
-        price_source=price.price_source,
-        spot_microusd=_cost(to_at - from_at, paid),
-        on_demand_microusd=_cost(to_at - from_at, price.on_demand_microusd_per_hour),
+        price_source=market.sources(from_at, to_at),
+        spot_microusd=spot if rental.is_spot else on_demand,
+        on_demand_microusd=on_demand,
     )
-
-
-def _cost(seconds: float, microusd_per_hour: int) -> int:
-    """Whole micro-dollars, computed in integers from whole microseconds, halves up."""
-    per_hour = 3600 * 1_000_000
-    return (round(seconds * 1_000_000) * microusd_per_hour * 2 + per_hour) // (2 * per_hour)
-
-
-def _price_at(market: Sequence[Price], at: float) -> Price:
-    return next((price for price in reversed(market) if price.from_at <= at), market[0])
-
-
-def _run_at(runs: Sequence[RunInterval], at: float) -> str | None:
-    for run in reversed(runs):
-        if run.started_at <= at and (run.ended_at is None or at < run.ended_at):
-            return run.run_id
-    return None

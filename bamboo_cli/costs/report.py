@@ -1,9 +1,16 @@
-"""What a cluster cost, summed up for people: by run, zone, type and node, beside the on-demand price. Pure."""
+"""What clusters cost, summed up for people: by run, day, zone, type and node, beside the on-demand price. Pure.
 
-from collections.abc import Callable, Iterable
+docs/money.md has the formulas.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 
 from bamboo_cli.costs.ledger import Charge
+from bamboo_cli.costs.periods import day_of
 from bamboo_cli.providers.base import ON_DEMAND
 
 MILLION = 1_000_000
@@ -31,6 +38,14 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Placing:
+    """Which nodes had a stage, from ``at`` until the next one."""
+
+    at: float
+    node_ids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """What a run did with its money. ``wall_s``: from its start to its end, or to now."""
 
@@ -42,6 +57,21 @@ class RunFacts:
     wall_s: float
     pause_s: float
     steps_rerun: int = 0
+    usual_step_s: float = 0.0
+    """Of a step that nothing disturbs; 0: not known."""
+    placings: tuple[Placing, ...] = ()
+    """In the order of time."""
+    steps_left: int = 0
+    """Of a run that goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projection:
+    """Of a run that goes on as it did on average."""
+
+    hours_left: float
+    total_microusd: float
+    """When it is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +88,12 @@ class RunBill:
     steps_rerun: int
     rerun_microusd: float
     """Of the rest: what steps cost that were run again after a restore, at the run's average step."""
+    stageless_microusd: int = 0
+    """Of ``amount``: nodes that had no stage since the run's first plan, as they booted or stood by."""
+    same_work_microusd: float | None = None
+    """What the committed steps would have cost on demand: with as many nodes as ever had a stage at once, and nothing
+    that disturbs. None: no undisturbed step is known."""
+    projection: Projection | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,37 +107,66 @@ class Bill:
     by_node: tuple[tuple[str, Amount], ...]
     price_sources: tuple[str, ...]
     """As offers have them, or that a price is unknown."""
+    by_day: tuple[tuple[str, Amount], ...] = ()
+    """YYYY-MM-DD, in order."""
+    by_cluster: tuple[tuple[str, Amount], ...] = ()
+    """By cluster id."""
+    microusd_per_hour: int = 0
+    """What is paid now."""
+    disk_microusd: float = 0.0
+    """Estimated, and in no other figure: root volumes for as long as their nodes lived."""
 
 
 def amount(charges: Iterable[Charge]) -> Amount:
-    listed = tuple(charges)
+    sources: dict[str, None] = {}
+    seconds, spot, on_demand = 0.0, 0, 0
+    for charge in charges:
+        seconds += charge.to_at - charge.from_at
+        spot += charge.spot_microusd
+        on_demand += charge.on_demand_microusd
+        sources[charge.price_source] = None
+    notes = dict.fromkeys(source.partition(ON_DEMAND)[2] for source in sources)
     return Amount(
-        seconds=sum(charge.seconds for charge in listed),
-        spot_microusd=sum(charge.spot_microusd for charge in listed),
-        on_demand_microusd=sum(charge.on_demand_microusd for charge in listed),
-        on_demand_note="; ".join(dict.fromkeys(note for note in map(_note, listed) if note)),
+        seconds=seconds,
+        spot_microusd=spot,
+        on_demand_microusd=on_demand,
+        on_demand_note="; ".join(note for note in notes if note),
     )
 
 
-def _note(charge: Charge) -> str:
-    return charge.price_source.partition(ON_DEMAND)[2]
+def bill(
+    charges: Sequence[Charge],
+    runs: Iterable[RunFacts],
+    *,
+    microusd_per_hour: int = 0,
+    disk_microusd: float = 0.0,
+    zone: tzinfo | None = None,
+) -> Bill:
+    """Runs in the order given; zones, types, nodes and clusters in the order in which they first cost something.
 
-
-def bill(charges: tuple[Charge, ...], runs: Iterable[RunFacts]) -> Bill:
-    """Runs in the order given; zones, types and nodes in the order in which they first cost something."""
+    ``charges`` are cut at midnights of the time zone ``zone`` (None: the machine's) and at the runs' placings.
+    """
+    of_runs: dict[str | None, list[Charge]] = defaultdict(list)
+    for charge in charges:
+        of_runs[charge.run_id].append(charge)
     return Bill(
         total=amount(charges),
-        idle=amount(charge for charge in charges if charge.run_id is None),
-        runs=tuple(run_bill(charges, facts) for facts in runs),
+        idle=amount(of_runs[None]),
+        runs=tuple(run_bill(of_runs[facts.run_id], facts, microusd_per_hour) for facts in runs),
         by_zone=_grouped(charges, lambda charge: charge.zone),
         by_type=_grouped(charges, lambda charge: charge.instance_type),
         by_node=_grouped(charges, lambda charge: charge.node_id),
         price_sources=tuple(dict.fromkeys(charge.price_source for charge in charges)),
+        by_day=tuple(sorted(_grouped(charges, lambda charge: str(day_of(charge.from_at, zone))))),
+        by_cluster=_grouped(charges, lambda charge: charge.cluster_id),
+        microusd_per_hour=microusd_per_hour,
+        disk_microusd=disk_microusd,
     )
 
 
-def run_bill(charges: Iterable[Charge], facts: RunFacts) -> RunBill:
-    spent = amount(charge for charge in charges if charge.run_id == facts.run_id)
+def run_bill(charges: Sequence[Charge], facts: RunFacts, microusd_per_hour: int = 0) -> RunBill:
+    """``charges``: of the run."""
+    spent = amount(charges)
     pause = spent.spot_microusd * min(1.0, facts.pause_s / facts.wall_s) if facts.wall_s > 0 else 0.0
     all_steps = facts.num_steps + facts.steps_rerun
     return RunBill(
@@ -113,15 +178,42 @@ def run_bill(charges: Iterable[Charge], facts: RunFacts) -> RunBill:
         pause_microusd=pause,
         steps_rerun=facts.steps_rerun,
         rerun_microusd=(spent.spot_microusd - pause) * facts.steps_rerun / all_steps if all_steps else 0.0,
+        stageless_microusd=_stageless(charges, facts.placings),
+        same_work_microusd=_same_work(spent, facts),
+        projection=_projection(spent, facts, microusd_per_hour),
     )
+
+
+def _stageless(charges: Iterable[Charge], placings: Sequence[Placing]) -> int:
+    starts = [placing.at for placing in placings]
+    found = 0
+    for charge in charges:
+        number = bisect_right(starts, charge.from_at) - 1
+        if number >= 0 and charge.node_id not in placings[number].node_ids:
+            found += charge.spot_microusd
+    return found
+
+
+def _same_work(spent: Amount, facts: RunFacts) -> float | None:
+    most = max((len(placing.node_ids) for placing in facts.placings), default=0)
+    if not (spent.seconds and most and facts.usual_step_s):
+        return None
+    return facts.num_steps * facts.usual_step_s * most * spent.on_demand_microusd / spent.seconds
+
+
+def _projection(spent: Amount, facts: RunFacts, microusd_per_hour: int) -> Projection | None:
+    if not (facts.steps_left and facts.num_steps):
+        return None
+    hours_left = facts.steps_left * facts.wall_s / facts.num_steps / 3600.0
+    return Projection(hours_left=hours_left, total_microusd=spent.spot_microusd + hours_left * microusd_per_hour)
 
 
 def _per(spent: Amount, count: int, unit: int = 1) -> float | None:
     return spent.spot_microusd * unit / count if count else None
 
 
-def _grouped(charges: tuple[Charge, ...], key: Callable[[Charge], str]) -> tuple[tuple[str, Amount], ...]:
-    groups: dict[str, list[Charge]] = {}
+def _grouped(charges: Iterable[Charge], key: Callable[[Charge], str]) -> tuple[tuple[str, Amount], ...]:
+    groups: dict[str, list[Charge]] = defaultdict(list)
     for charge in charges:
-        groups.setdefault(key(charge), []).append(charge)
+        groups[key(charge)].append(charge)
     return tuple((name, amount(group)) for name, group in groups.items())

@@ -10,21 +10,43 @@ from bamboo_cli import output
 from bamboo_cli.costs.ledger import usd
 from bamboo_cli.costs.report import Amount, Bill, RunBill
 
+GROUPINGS = ("run", "day", "cluster", "zone", "type", "node")
+BAR_CELLS = 24
+MOST_NODES = 64
+"""More are shown when they are asked for."""
 
-def bill(found: Bill) -> RenderableType:
-    """By run, zone and node; every table sums up to the same total."""
-    parts: list[RenderableType] = [
-        _table("run", [*((run.run_id, run.amount) for run in found.runs), ("(no run)", found.idle)], found.total),
-        Text(""),
-        _table("zone", found.by_zone, found.total),
-        Text(""),
-        _table("node", found.by_node, found.total),
-        Text(""),
-    ]
+
+def bill(found: Bill, by: Sequence[str] = ()) -> RenderableType:
+    """A table for each of the groupings ``by``, else for those that say something; all sum up to the same total."""
+    parts: list[RenderableType] = []
+    for grouping in by or _telling(found):
+        parts += [_table(grouping, _rows(found, grouping), found.total), Text("")]
     parts += [Text(line) for run in found.runs for line in run_bill_lines(run)]
+    if found.microusd_per_hour:
+        parts.append(Text(f"now: {output.usd(usd(found.microusd_per_hour))} an hour"))
+    if found.disk_microusd:
+        disks = output.usd(found.disk_microusd / 1e6)
+        parts.append(Text(f"not in it: disks, about {disks} (an estimate), and traffic between zones and regions"))
     if found.price_sources:
         parts.append(Text(f"prices: {', '.join(found.price_sources)}", style="dim"))
     return Group(*parts)
+
+
+def _telling(found: Bill) -> list[str]:
+    more = {
+        "day": len(found.by_day) > 1,
+        "cluster": len(found.by_cluster) > 1,
+        "type": len(found.by_type) > 1,
+        "node": len(found.by_node) <= MOST_NODES,
+    }
+    return [grouping for grouping in GROUPINGS if more.get(grouping, True)]
+
+
+def _rows(found: Bill, grouping: str) -> Sequence[tuple[str, Amount]]:
+    if grouping == "run":
+        return [*((run.run_id, run.amount) for run in found.runs), ("(no run)", found.idle)]
+    rows: Sequence[tuple[str, Amount]] = getattr(found, f"by_{grouping}")
+    return rows
 
 
 def run_bill_lines(run: RunBill) -> list[str]:
@@ -35,13 +57,24 @@ def run_bill_lines(run: RunBill) -> list[str]:
         (run.microusd_per_million_tokens, "a million tokens"),
     ]
     rates = ", ".join(f"{output.usd(amount / 1e6)} {what}" for amount, what in per if amount)
-    lines = [f"{run.run_id}: {rates}"] if rates else []
+    lines = [rates] if rates else []
     if run.pause_microusd:
-        lines.append(f"{run.run_id}: {output.usd(run.pause_microusd / 1e6)} of it while the run stood still for losses")
+        lines.append(f"{output.usd(run.pause_microusd / 1e6)} of it while the run stood still for losses")
     if run.steps_rerun:
         steps = output.plural(run.steps_rerun, "step")
-        lines.append(f"{run.run_id}: {output.usd(run.rerun_microusd / 1e6)} of it for {steps} that had to be run again")
-    return lines
+        lines.append(f"{output.usd(run.rerun_microusd / 1e6)} of it for {steps} that had to be run again")
+    if run.stageless_microusd:
+        lines.append(
+            f"{output.usd(run.stageless_microusd / 1e6)} of it for nodes without a stage: booting, standing by"
+        )
+    if run.same_work_microusd:
+        saved = 1 - run.amount.spot_microusd / run.same_work_microusd
+        work = output.usd(run.same_work_microusd / 1e6)
+        lines.append(f"the same steps undisturbed on demand: about {work}, {saved:.0%} saved")
+    if run.projection is not None:
+        hours, total = run.projection.hours_left, output.usd(run.projection.total_microusd / 1e6)
+        lines.append(f"at this pace done in {output.seconds(hours * 3600)}, for {total} in all")
+    return [f"{run.run_id}: {line}" for line in lines]
 
 
 def total_line(total: Amount) -> str:
@@ -62,9 +95,13 @@ def _table(what: str, amounts: Sequence[tuple[str, Amount]], total: Amount) -> R
     table.add_column(what, overflow="fold")
     for column in ("machine time", "spot", "on demand", "saved"):
         table.add_column(column, justify="right", no_wrap=True)
+    if what == "day":
+        table.add_column("")
+    most = max((amount.spot_microusd for _, amount in amounts), default=0)
     for name, amount in amounts:
         if amount.seconds:
-            table.add_row(name, *_cells(amount))
+            bar = ["█" * round(BAR_CELLS * amount.spot_microusd / most)] if what == "day" and most else []
+            table.add_row(name, *_cells(amount), *bar)
     table.add_row("total", *_cells(total), style="bold")
     return table
 

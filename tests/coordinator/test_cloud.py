@@ -425,7 +425,7 @@ def test_a_price_that_changes_is_paid_from_then_on(scene: Scene, cluster_dir: Pa
 
     charges = reader.read_charges(store.state_path(cluster_dir), now=START + 3600)
     paid = [(charge.instance_id, charge.seconds, charge.spot_microusd) for charge in charges]
-    assert paid == [("i-1", 1800.0, 150_000), ("i-1", 1800.0, 300_000), ("i-2", 1800.0, 300_000)]
+    assert paid == [("i-1", 3600.0, 150_000 + 300_000), ("i-2", 1800.0, 300_000)]
 
 
 def test_a_price_that_is_heard_after_the_clock_was_set_back_still_follows_the_old_one(scene: Scene) -> None:

@@ -3,13 +3,17 @@
 import itertools
 from collections import defaultdict
 from dataclasses import replace
+from datetime import datetime
+from fractions import Fraction
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bamboo_cli.costs.ledger import Charge, Price, Rental, RunInterval, charges, microusd
-from bamboo_cli.costs.report import RunFacts, amount, bill
+from bamboo_cli.costs.ledger import Charge, Price, Rental, RunInterval, charges, microusd, paid_now, within
+from bamboo_cli.costs.periods import midnights
+from bamboo_cli.costs.report import Placing, RunFacts, amount, bill
 from bamboo_cli.views.bill import total_line
 
 START = 1_790_000_000.0
@@ -55,9 +59,28 @@ def test_an_instance_on_demand_pays_that_price() -> None:
 
 
 def test_a_price_that_changes_in_mid_hour_counts_from_then_on() -> None:
-    ledger = charges([rental()], [price(0.30), price(0.60, at=1800)], [], START + 9999)
+    prices = [price(0.30), price(0.60, at=1800)]
 
-    assert [(charge.seconds, charge.spot_microusd) for charge in ledger] == [(1800.0, 150_000), (1800.0, 300_000)]
+    (whole,) = charges([rental()], prices, [], START + 9999)
+    halves = charges([rental()], prices, [], START + 9999, cuts=[START + 1800])
+
+    assert whole.spot_microusd == 450_000
+    assert [(charge.seconds, charge.spot_microusd) for charge in halves] == [(1800.0, 150_000), (1800.0, 300_000)]
+
+
+def test_a_charge_names_all_that_told_its_price_and_nobody_else() -> None:
+    prices = [price(0.3), replace(price(0.4, at=1800), price_source="live"), replace(price(0.5, at=9), zone="b")]
+
+    first, second = charges([rental()], prices, [], START + 9999, cuts=[START + 1800])
+    (whole,) = charges([rental()], prices, [], START + 9999)
+
+    assert (first.price_source, second.price_source, whole.price_source) == ("job file", "live", "job file; live")
+
+
+def test_what_is_paid_now_is_the_newest_price_of_all_that_run() -> None:
+    rented = [rental("n1", ended=None), rental("n2"), replace(rental("n3", ended=None), is_spot=False)]
+
+    assert paid_now(rented, [price(0.3), price(0.4, at=60)], START + 100) == 400_000 + 1_000_000
 
 
 def test_the_price_of_another_zone_does_not_matter() -> None:
@@ -160,7 +183,7 @@ def test_sums_by_any_grouping_agree_exactly(
     facts = [RunFacts(run_id=r.run_id, num_steps=1, num_samples=1, num_tokens=1, wall_s=1, pause_s=0) for r in runs]
     summed = bill(ledger, facts)
 
-    for group in (summed.by_zone, summed.by_type, summed.by_node):
+    for group in (summed.by_zone, summed.by_type, summed.by_node, summed.by_day, summed.by_cluster):
         assert sum(part.spot_microusd for _, part in group) == summed.total.spot_microusd
         assert sum(part.on_demand_microusd for _, part in group) == summed.total.on_demand_microusd
     by_run = sum(part.amount.spot_microusd for part in summed.runs)
@@ -190,5 +213,102 @@ def test_rounding_never_costs_more_than_half_a_micro_dollar_a_charge(
     rented: list[Rental], prices: list[Price], runs: list[RunInterval], until: float
 ) -> None:
     for charge in charges(rented, prices, runs, until):
-        exact = charge.seconds * charge.spot_microusd_per_hour / 3600
-        assert abs(charge.spot_microusd - exact) <= 0.5 + charge.spot_microusd_per_hour * 1e-6 / 3600 + 1e-6
+        exact = paid_second_by_second(prices, charge)
+        assert abs(charge.spot_microusd - exact) <= Fraction(1, 2)
+
+
+def paid_second_by_second(prices: list[Price], charge: Charge) -> Fraction:
+    """Micro-dollars; times in whole microseconds, as charges have them."""
+    of_market = sorted((p for p in prices if p.zone == charge.zone), key=lambda p: p.from_at)
+    starts = [round(p.from_at * 1e6) for p in of_market]
+    begin, end = round(charge.from_at * 1e6), round(charge.to_at * 1e6)
+    total = Fraction(0)
+    for a, b in itertools.pairwise(sorted({begin, end, *(s for s in starts if begin < s < end)})):
+        in_force = [p for p, s in zip(of_market, starts, strict=True) if s <= a] or of_market[:1]
+        total += Fraction((b - a) * in_force[-1].spot_microusd_per_hour, 3600 * 10**6)
+    return total
+
+
+# --- by day, and what a run's money was for ------------------------------------------------------------------------
+
+
+def test_days_add_up_to_the_total_and_a_run_across_midnight_is_on_both() -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    begin = datetime(2026, 10, 24, 22, tzinfo=zone).timestamp()  # the night in which an hour comes twice
+    one = Rental(
+        instance_id="i", node_id="n1", zone="a", instance_type="t", launched_at=begin, ended_at=begin + 30 * 3600
+    )
+    across = RunInterval(run_id="r1", started_at=begin, ended_at=None)
+    prices = [replace(price(0.36), from_at=begin), replace(price(0.72), from_at=begin + 1800)]
+    ledger = charges([one], prices, [across], begin + 1e6, cuts=midnights(begin, begin + 1e6, zone))
+
+    found = bill(ledger, [facts("r1", 10)], zone=zone)
+
+    assert [(day, amount.seconds / 3600) for day, amount in found.by_day] == [
+        ("2026-10-24", 2.0),
+        ("2026-10-25", 25.0),
+        ("2026-10-26", 3.0),
+    ]
+    assert [amount.spot_microusd for _, amount in found.by_day] == [180_000 + 1_080_000, 25 * 720_000, 3 * 720_000]
+    assert sum(amount.spot_microusd for _, amount in found.by_day) == found.total.spot_microusd
+    assert found.runs[0].amount == found.total
+
+
+def test_what_lies_in_a_period_and_what_does_not_is_all_there_is() -> None:
+    since, until = START + 1000, START + 2500
+    ledger = charges([rental()], [price(0.36)], [run("r1", 600, 3000)], START + 9999, cuts=[since, until])
+
+    inside = within(ledger, since, until)
+
+    assert [(charge.from_at, charge.to_at) for charge in inside] == [(since, until)]
+    outside = [*within(ledger, 0, since), *within(ledger, until, START + 9999)]
+    assert amount(inside).spot_microusd + amount(outside).spot_microusd == amount(ledger).spot_microusd
+
+
+def test_nodes_without_a_stage_are_told_from_the_first_plan_on() -> None:
+    placings = (
+        Placing(at=START + 100, node_ids=frozenset({"n1"})),
+        Placing(at=START + 700, node_ids=frozenset({"n1", "n2"})),
+    )
+    cuts = [placing.at for placing in placings]
+    ledger = charges([rental("n1"), rental("n2")], [price(0.36)], [run("r1", 0, 3600)], START + 9999, cuts=cuts)
+
+    (of_run,) = bill(ledger, [replace(facts("r1", 10), placings=placings)]).runs
+
+    assert of_run.stageless_microusd == 600 * 100
+
+
+def test_the_same_work_on_demand_is_undisturbed_steps_on_all_nodes_that_had_a_stage() -> None:
+    placings = (Placing(at=START, node_ids=frozenset({"n1", "n2"})),)
+    ledger = charges([rental(f"n{i}") for i in (1, 2, 3)], [price(0.36)], [run("r1", 0, 3600)], START + 9999)
+    known = replace(facts("r1", 100), placings=placings, usual_step_s=18.0)
+
+    (of_run,) = bill(ledger, [known]).runs
+
+    assert of_run.same_work_microusd == pytest.approx(100 * 18.0 * 2 / 3600 * 1e6)  # half an hour of two at $1
+    assert bill(ledger, [replace(known, usual_step_s=0.0)]).runs[0].same_work_microusd is None
+
+
+def test_a_run_that_goes_on_is_projected_at_its_pace_and_the_price_of_now() -> None:
+    ledger = charges([rental(ended=None)], [price(0.36)], [run("r1", 0, None)], START + 3600)
+    going = replace(facts("r1", 100), wall_s=3600.0, steps_left=50)
+
+    found = bill(ledger, [going], microusd_per_hour=360_000)
+
+    projected = found.runs[0].projection
+    assert projected is not None
+    assert (projected.hours_left, projected.total_microusd) == (0.5, 360_000 + 180_000)
+    assert bill(ledger, [facts("r1", 100)]).runs[0].projection is None
+
+
+def test_a_node_that_is_launched_again_at_another_price_pays_each_for_its_time() -> None:
+    first, again = rental("n1", ended=1000.0), replace(rental("n1", zone="b", launched=2000.0), instance_id="i-2")
+    ledger = charges([first, again], [price(0.36), price(0.72, zone="b")], [], START + 9999)
+
+    (by_node,) = bill(ledger, []).by_node
+
+    assert by_node[1].spot_microusd == 1000 * 100 + 1600 * 200
+
+
+def facts(run_id: str, num_steps: int) -> RunFacts:
+    return RunFacts(run_id=run_id, num_steps=num_steps, num_samples=1, num_tokens=0, wall_s=1.0, pause_s=0.0)

@@ -1,0 +1,74 @@
+"""What ``bamboo cost`` asks for: which files, which period, and the forms in which a bill is put out."""
+
+import csv
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bamboo_cli import output, records
+from bamboo_cli.coordinator.money import Period
+from bamboo_cli.coordinator.reader import read_money
+from bamboo_cli.costs import periods
+from bamboo_cli.costs.ledger import Charge
+from bamboo_cli.errors import StateError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+PAGE_COLUMNS = 120
+
+
+def state_files(cluster: str | None, *, all_clusters: bool) -> Sequence[Path]:
+    """Raises StateError, UsageError."""
+    if not all_clusters:
+        return [records.state_file(cluster)]
+    if cluster is not None:
+        raise UsageError("--all and --cluster do not go together.", next_step="Leave one of them out.")
+    found = records.state_files(None)
+    if not found:
+        raise StateError("there has been no cluster yet", next_step="`bamboo up` makes one.")
+    return found
+
+
+def period(since: str | None, until: str | None, *, now: float) -> Period:
+    """Raises UsageError."""
+    found = Period(
+        **{
+            name: _moment(f"--{name}", text, now)
+            for name, text in (("since", since), ("until", until))
+            if text is not None
+        }
+    )
+    if found.since >= min(found.until, now):
+        raise UsageError("The period ends before it begins.", next_step=f"--since may be {periods.EXAMPLES}.")
+    return found
+
+
+def _moment(option: str, text: str, now: float) -> float:
+    try:
+        return periods.moment(text, now=now)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"{option}: {text!r} is no time that Bamboo knows.",
+            next_step=f"Say it as one of: {periods.EXAMPLES}.",
+        ) from error
+
+
+def print_csv(paths: Sequence[Path], *, now: float, period: Period) -> None:
+    """Money in millionths of a dollar, times in seconds since the epoch. Raises StateError."""
+    names = [field.name for field in fields(Charge)]
+    lines = csv.writer(sys.stdout, lineterminator="\n")
+    lines.writerow(names)
+    for path in paths:
+        for charge in read_money(path, now=now, period=period).charges:
+            lines.writerow([getattr(charge, name) for name in names])
+
+
+def write_page(path: Path, shown: "RenderableType") -> None:
+    """Raises UsageError when it cannot be written."""
+    try:
+        path.write_text(output.page(shown, PAGE_COLUMNS), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}.", next_step="Name another file.") from error

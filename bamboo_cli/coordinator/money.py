@@ -1,0 +1,144 @@
+"""What a bill is made from, as it is in ``state.db``; bamboo_cli.costs makes it."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bamboo_trainer.plan import node_id_of
+from sqlalchemy import Connection, func, select
+
+from bamboo_cli.coordinator import schema
+from bamboo_cli.coordinator.known import Known
+from bamboo_cli.costs import ledger
+from bamboo_cli.costs.ledger import Charge, Price, Rental, RunInterval
+from bamboo_cli.costs.periods import midnights
+from bamboo_cli.costs.report import Placing
+
+_RENTALS = (
+    "SELECT instance_id, node_id, zone, instance_type, launched_at, ended_at, {is_spot} FROM instances "
+    "WHERE launched_at IS NOT NULL"
+)
+_PRICES = (
+    "SELECT zone, instance_type, from_at, spot_microusd_per_hour, on_demand_microusd_per_hour, price_source FROM prices"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """Seconds since the epoch."""
+
+    since: float = -math.inf
+    until: float = math.inf
+
+    def holds(self, begin: float, end: float) -> bool:
+        return self.since <= begin and end <= self.until
+
+    def holds_some_of(self, begin: float, end: float) -> bool:
+        return begin < self.until and end > self.since
+
+
+ALL_TIME = Period()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterMoney:
+    """Of one state file, in a period."""
+
+    cloud: str
+    job: Mapping[str, Any]
+    charges: tuple[Charge, ...]
+    placings: Mapping[str, tuple[Placing, ...]]
+    """By run."""
+    committed: Mapping[str, tuple[int, int, int]]
+    """By run, of those that lie in the period in part: steps, samples and tokens in it."""
+    microusd_per_hour: int
+    """Of instances that run."""
+
+
+def read(connection: Connection, known: Known, *, now: float, period: Period) -> ClusterMoney:
+    cluster = connection.execute(select(schema.cluster)).one()
+    rented, runs, placed = rentals(connection), intervals(known), placings(connection)
+    until = min(now, period.until)
+    begin = max(period.since, min((rental.launched_at for rental in rented), default=until))
+    cuts = {placing.at for listed in placed.values() for placing in listed}
+    cuts |= {moment for moment in (period.since, period.until) if math.isfinite(moment)}
+    cuts |= set(midnights(begin, until))
+    listed = prices(connection)
+    charges = ledger.charges(rented, listed, runs, now, cuts=sorted(cuts), cluster_id=cluster.cluster_id)
+    spans = {run.run_id: (run.started_at, now if run.ended_at is None else run.ended_at) for run in runs}
+    return ClusterMoney(
+        cloud=cluster.cloud,
+        job=cluster.job,
+        charges=ledger.within(charges, period.since, period.until),
+        placings=placed,
+        committed={
+            run_id: committed(connection, run_id, period)
+            for run_id, span in spans.items()
+            if period.holds_some_of(*span) and not period.holds(*span)
+        },
+        microusd_per_hour=ledger.paid_now(rented, listed, now),
+    )
+
+
+def rentals(connection: Connection) -> list[Rental]:
+    """Everything that was launched. In plain SQL: there may be very many rows."""
+    columns = {row.name for row in connection.exec_driver_sql("PRAGMA table_info(instances)")}
+    rows = connection.exec_driver_sql(_RENTALS.format(is_spot="is_spot" if "is_spot" in columns else "1"))
+    return [
+        Rental(
+            instance_id=instance_id,
+            node_id=node_id,
+            zone=zone,
+            instance_type=instance_type,
+            launched_at=launched_at,
+            ended_at=ended_at,
+            is_spot=bool(is_spot),
+        )
+        for instance_id, node_id, zone, instance_type, launched_at, ended_at, is_spot in rows
+    ]
+
+
+def prices(connection: Connection) -> list[Price]:
+    return [
+        Price(
+            zone=zone,
+            instance_type=instance_type,
+            from_at=from_at,
+            spot_microusd_per_hour=spot,
+            on_demand_microusd_per_hour=on_demand,
+            price_source=source,
+        )
+        for zone, instance_type, from_at, spot, on_demand, source in connection.exec_driver_sql(_PRICES)
+    ]
+
+
+def intervals(known: Known) -> list[RunInterval]:
+    return [RunInterval(run_id=run.run_id, started_at=run.started_at, ended_at=run.ended_at) for run in known.runs]
+
+
+def placings(connection: Connection) -> Mapping[str, tuple[Placing, ...]]:
+    """By run."""
+    found: dict[str, list[Placing]] = defaultdict(list)
+    rows = connection.exec_driver_sql("SELECT run_id, made_at, plan FROM plans ORDER BY generation")
+    for run_id, made_at, plan in rows:
+        found[run_id].append(Placing(at=made_at, node_ids=_hosts(json.loads(plan))))
+    return {run_id: tuple(listed) for run_id, listed in found.items()}
+
+
+def _hosts(plan: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(node_id_of(stage["host"]) for pipeline in plan["pipelines"] for stage in pipeline["stages"])
+
+
+def committed(connection: Connection, run_id: str, period: Period) -> tuple[int, int, int]:
+    """Steps, samples and tokens."""
+    table = schema.steps
+    sums = select(
+        func.count(), func.coalesce(func.sum(table.c.num_samples), 0), func.coalesce(func.sum(table.c.num_tokens), 0)
+    )
+    row = connection.execute(
+        sums.where(table.c.run_id == run_id, table.c.committed_at > period.since, table.c.committed_at <= period.until)
+    ).one()
+    return int(row[0]), int(row[1]), int(row[2])

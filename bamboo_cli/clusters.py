@@ -128,6 +128,8 @@ def open_or_create(job: "JobConfig", job_text: str, cluster: str | None) -> Path
     cluster_dir = paths.cluster_dir(cluster or job.name)
     path = store.state_path(cluster_dir)
     if is_up(cluster_dir):
+        if not (cluster_dir / IDENTITY_FILE).exists():  # a command was killed right after it had made the cluster
+            _write_identity(cluster_dir, read_identity(cluster_dir))
         return cluster_dir
     if path.exists():
         _put_aside(path)
@@ -139,13 +141,20 @@ def open_or_create(job: "JobConfig", job_text: str, cluster: str | None) -> Path
         job=job.model_dump(mode="json", exclude_unset=True),
         wanted_nodes=job.num_nodes,
     )
-    identity = _identity(cluster_id, job)
-    (cluster_dir / IDENTITY_FILE).write_text(json.dumps(asdict(identity)), encoding="utf-8")
+    _write_identity(cluster_dir, _identity(cluster_id, job))
     return cluster_dir
 
 
+def _write_identity(cluster_dir: Path, identity: Identity) -> None:
+    unfinished = cluster_dir / f"{IDENTITY_FILE}.new"
+    unfinished.write_text(json.dumps(asdict(identity)), encoding="utf-8")
+    unfinished.replace(cluster_dir / IDENTITY_FILE)
+
+
 def _put_aside(path: Path) -> None:
+    """Killed anywhere, it can be done again. Its identity goes first: `down` must never take it for the next one's."""
     cluster_id = read_identity(path.parent).cluster_id
+    (path.parent / IDENTITY_FILE).unlink(missing_ok=True)
     for suffix in ("", "-wal", "-shm"):
         file = path.with_name(path.name + suffix)
         if file.exists():

@@ -7,7 +7,7 @@ import pytest
 
 from bamboo_cli import clusters
 from bamboo_cli.coordinator import events as ev
-from bamboo_cli.coordinator import journal, store
+from bamboo_cli.coordinator import journal, reader, store
 from bamboo_cli.job_file import load_job
 from tests.cli.command import bamboo
 from tests.cli.stored import stored
@@ -70,3 +70,29 @@ def test_of_a_cluster_that_is_down_it_is_said_how_another_is_started(
     assert found.returncode == 1
     assert "cluster tiny is down" in found.stderr
     assert "`bamboo up JOB` starts another" in found.stderr
+
+
+class Killed(BaseException):
+    """At this instant the process is gone."""
+
+
+def test_the_next_one_never_goes_by_the_identity_of_the_one_before(
+    down: Path, job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even where the command that makes it is killed: `down` would sweep what is gone, and leave what is there."""
+    monkeypatch.setenv("BAMBOO_HOME", str(tmp_path))
+    job, earlier = load_job(job_file, ()), clusters.read_identity(down.parent)
+    clusters._write_identity(down.parent, earlier)
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(clusters, "_write_identity", die)
+        clusters.open_or_create(job, "", None)
+
+    made = reader.read_status(down, now=0.0).cluster_id
+    assert made != earlier.cluster_id
+    assert clusters.read_identity(down.parent).cluster_id == made
+    clusters.open_or_create(job, "", None)
+    assert json.loads((down.parent / clusters.IDENTITY_FILE).read_text())["cluster_id"] == made

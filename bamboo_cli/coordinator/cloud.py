@@ -42,6 +42,8 @@ from bamboo_cli.providers.base import EndReason, Instance, InstanceState, NodeCo
 
 MAX_POLL_S = 15.0
 """When the cloud does not answer."""
+SOON_S = 1.0
+"""Until the next look after something was given back: it may have ended by then."""
 OFFERS_S = 30.0
 CALL_TIMEOUT_S = 120.0
 MAX_THREADS = 64
@@ -80,6 +82,8 @@ class Cloud:
         self._creating: set[NodeId] = set()
         self._unwanted: set[NodeId] = set()
         """To be terminated, and not seen ended."""
+        self._terminated: set[str] = set()
+        """Instances, at least once."""
         self._seen: dict[str, Instance] = {}
         """As last told, by instance id."""
         self._changed = asyncio.Event()
@@ -87,15 +91,17 @@ class Cloud:
         self._restore()
 
     async def watch(self) -> None:
-        """Look at the cloud for ever, at once when something was asked of it."""
+        """Look at the cloud for ever, at once when something was asked of it or may have happened in it."""
         wait_s, troubled = self._provider.poll_s, False
         while True:
             self._changed.clear()
             try:
-                await self._look()
+                has_ended_more = await self._look()
                 if troubled:
                     self._tell(Tell(kind=StoryKind.CLOUD, text="the cloud does as it is asked again"))
                 wait_s, troubled = self._provider.poll_s, False
+                if has_ended_more:
+                    wait_s = min(SOON_S, wait_s)
             except BambooError as error:
                 wait_s = min(MAX_POLL_S, wait_s * 2)
                 if not troubled:
@@ -107,6 +113,10 @@ class Cloud:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
+
+    def look_at_once(self) -> None:
+        """Something outside says that an instance may be gone."""
+        self._changed.set()
 
     async def watch_prices(self) -> None:
         while True:
@@ -180,13 +190,14 @@ class Cloud:
 
     # --- looking ------------------------------------------------------------------------------------------------
 
-    async def _look(self) -> None:
+    async def _look(self) -> bool:
+        """Whether it has ended any that it had not before."""
         creating = frozenset(self._creating)
         listed = await self._call(self._provider.instances, self._cluster_id)
         for instance in listed:
             self._note(instance)
         self._note_missing(listed)
-        await self._end_unwanted(creating)
+        return await self._end_unwanted(creating)
 
     def _note(self, instance: Instance) -> None:
         before = self._seen.get(instance.instance_id)
@@ -214,7 +225,7 @@ class Cloud:
         self._unwanted.discard(node_id)
         self._hear(InstanceEnded(node_id=node_id, reason=reason, at=self._clock() if at is None else at))
 
-    async def _end_unwanted(self, creating: frozenset[NodeId]) -> None:
+    async def _end_unwanted(self, creating: frozenset[NodeId]) -> bool:
         """``creating``: whose instance the list may lack because it was not made yet."""
         alive = [
             i for i in self._seen.values() if i.state is not InstanceState.TERMINATED and i.node_id in self._unwanted
@@ -224,6 +235,9 @@ class Cloud:
             self._hear(InstanceEnded(node_id=node_id, reason=EndReason.USER, at=self._clock()))
         if alive:
             await self._call(self._provider.terminate, tuple(instance.instance_id for instance in alive))
+        new = {instance.instance_id for instance in alive} - self._terminated
+        self._terminated |= new
+        return bool(new)
 
     def _restore(self) -> None:
         """What was known before the coordinator started again: what ended meanwhile is then noticed, and told once."""

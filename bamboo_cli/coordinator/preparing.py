@@ -48,12 +48,16 @@ class Preparing:
         config: RemoteConfig,
         node_config: Callable[[NodeId], NodeConfig],
         hear: Callable[[Event], None],
+        lost: Callable[[], None],
     ) -> None:
-        """``node_config``: as for an agent that reaches the coordinator directly."""
+        """``node_config``: as for an agent that reaches the coordinator directly. ``lost``: a connection broke, perhaps
+        since its machine is gone.
+        """
         self._cluster_dir = cluster_dir
         self._config = config
         self._node_config = node_config
         self._hear = hear
+        self._lost = lost
         self._loop = asyncio.get_running_loop()
         self._keepers: dict[str, Keeper] = {}
         """By node."""
@@ -126,6 +130,7 @@ class Preparing:
             logs=self._cluster_dir / LOGS,
             doing=self._doing,
             failed=self._failed,
+            lost=partial(self._in_loop, self._lost),
         )
 
     # --- in the keepers' threads --------------------------------------------------------------------------------
@@ -142,8 +147,11 @@ class Preparing:
         self._say(PreparationFailed(node_id=node_id, instance_id=instance.instance_id, step=step, detail=detail))
 
     def _say(self, event: Event) -> None:
+        self._in_loop(partial(self._hear, event))
+
+    def _in_loop(self, deed: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the coordinator has ended
-            self._loop.call_soon_threadsafe(self._hear, event)
+            self._loop.call_soon_threadsafe(deed)
 
 
 def _in_thread(work: Callable[[], None]) -> None:

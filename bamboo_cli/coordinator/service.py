@@ -117,7 +117,11 @@ class Service:
         )
 
         self._preparing = Preparing(
-            cluster_dir=cluster_dir, config=remote, node_config=self._node_config, hear=self._hear
+            cluster_dir=cluster_dir,
+            config=remote,
+            node_config=self._node_config,
+            hear=self._hear,
+            lost=self._cloud.look_at_once,
         )
 
     async def run(self) -> None:

@@ -44,6 +44,8 @@ class Common:
     doing: Callable[[Instance, str], None]
     failed: Callable[[Instance, str, str], None]
     """The step, and what happened. It goes on trying until it is stopped."""
+    lost: Callable[[], None]
+    """A connection broke, perhaps since its machine is gone."""
 
 
 class Keeper:
@@ -83,6 +85,7 @@ class Keeper:
                 self._watch(connection)
                 log.info("the SSH connection to %s ended", self.instance.node_id)
                 self._losses = 1
+                self._common.lost()
 
     def _linked(self) -> Connection:
         """A connection, the agent on its way through it. Raises RemoteError."""
@@ -128,6 +131,8 @@ class Keeper:
     def _lost(self, error: RemoteError) -> None:
         """A connection that breaks is nothing, unless it goes on so."""
         self._losses += 1
+        if isinstance(error, ConnectionLostError):
+            self._common.lost()
         if self._stop.is_set() or (isinstance(error, ConnectionLostError) and self._losses < LOSSES_BORNE):
             return
         log.warning("%s: %s %s", self.instance.node_id, error.message, error.next_step)

@@ -332,6 +332,36 @@ def test_what_is_given_back_is_terminated_and_then_said_to_have_ended(scene: Sce
     assert [(e.node_id, e.reason) for e in scene.heard if isinstance(e, InstanceEnded)] == [("n1", EndReason.USER)]
 
 
+SELDOM_S = 1000.0
+
+
+def test_what_was_just_given_back_is_looked_at_again_soon(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryCloud, "poll_s", SELDOM_S)
+    monkeypatch.setattr(cloud_module, "SOON_S", 0.005)
+
+    async def scenario() -> None:
+        await scene.create()
+        scene.cloud.terminate(NodeId("n1"))
+        await watching(scene, lambda: bool(scene.events(InstanceEnded)), "the end")
+
+    play(scenario)
+
+
+def test_a_hint_that_a_machine_may_be_gone_is_followed_by_a_look(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryCloud, "poll_s", SELDOM_S)
+
+    async def scenario() -> None:
+        task = asyncio.create_task(scene.cloud.watch())
+        await until(lambda: scene.provider.num_looks == 1, "the first look")
+        scene.cloud.look_at_once()
+        await until(lambda: scene.provider.num_looks == 2, "another")
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    play(scenario)
+
+
 def test_giving_back_what_never_was_is_answered_too(scene: Scene) -> None:
     async def scenario() -> None:
         scene.cloud.terminate(NodeId("n5"))

@@ -86,6 +86,13 @@ class AwsConfig(BaseModel):
         (), description="Subnets to use, at most one per zone; by default those of each region's default VPC."
     )
     volume_gb: int = Field(100, ge=8, le=16384, description="Size of the root volume, in GB; at least the image's.")
+    connect_within_min: float = Field(
+        10.0,
+        gt=0,
+        le=100_000,
+        description="Minutes in which an instance has to answer by SSH; one that does not is given back, and another "
+        "rented.",
+    )
     orphan_after_min: float = Field(
         60.0,
         ge=0,

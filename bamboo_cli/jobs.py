@@ -102,6 +102,7 @@ def remote_config(job: JobConfig) -> RemoteConfig:
         index_url=aws.torch_index_url or "",
         packages=() if store == "fsspec" else (store,),
         wheelhouse=Path(aws.wheelhouse) if aws.wheelhouse else None,
+        connect_within_s=60.0 * aws.connect_within_min,
         orphan_after_s=60.0 * aws.orphan_after_min,
     )
 

@@ -23,6 +23,8 @@ from bamboo_cli.remote.bastion import Bastions
 
 BANNER_S = 15.0
 AUTHENTICATE_S = 15.0
+TRY_S = BANNER_S + AUTHENTICATE_S
+SHORTEST_TRY_S = 1.0
 CHANNEL_S = 10.0
 KEEPALIVE_S = 2
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 5.0
@@ -169,7 +171,9 @@ def connect_patiently(
     deadline, pause_s = time.monotonic() + patience_s, FIRST_PAUSE_S
     while True:
         try:
-            return connect(reach, private_key, bastions=bastions)
+            return connect(
+                reach, private_key, bastions=bastions, within_s=max(SHORTEST_TRY_S, deadline - time.monotonic())
+            )
         except (OSError, EOFError, paramiko.SSHException) as error:
             seen = error
             if not retry.may_pass(error):
@@ -183,7 +187,7 @@ def connect_patiently(
         pause_s = min(LAST_PAUSE_S, pause_s * 1.5)
 
 
-def connect(reach: Reach, private_key: str, *, bastions: Bastions) -> Connection:
+def connect(reach: Reach, private_key: str, *, bastions: Bastions, within_s: float = TRY_S) -> Connection:
     """One try. Raises HostKeyError; OSError, EOFError and paramiko.SSHException, which may pass."""
     key = paramiko.Ed25519Key.from_private_key(io.StringIO(private_key))
     kind, wanted = reach.host_key.split()[:2]
@@ -192,8 +196,8 @@ def connect(reach: Reach, private_key: str, *, bastions: Bastions) -> Connection
     try:
         transport = paramiko.Transport(sock)
         transport.get_security_options().key_types = (kind,)
-        transport.banner_timeout, transport.auth_timeout = BANNER_S, AUTHENTICATE_S
-        transport.start_client(timeout=BANNER_S + AUTHENTICATE_S)
+        transport.banner_timeout, transport.auth_timeout = min(BANNER_S, within_s), AUTHENTICATE_S
+        transport.start_client(timeout=min(TRY_S, within_s))
         shown = transport.get_remote_server_key()
         if shown.get_base64() != wanted:
             raise HostKeyError(

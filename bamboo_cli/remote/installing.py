@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from bamboo_cli.errors import StepError
 from bamboo_cli.remote.facts import LOOK, Facts, Python, choose_python
 from bamboo_cli.remote.settings import RemoteConfig
-from bamboo_cli.remote.steps import PYTHON, File, Luggage, Step
+from bamboo_cli.remote.steps import LARGER_DISK, PYTHON, File, Luggage, Step
 
 MEGABYTE = 1 << 20
 BASE_BYTES = 300 * MEGABYTE
@@ -79,7 +79,7 @@ def _check_space(
         raise StepError(
             f"{facts.free_bytes // MEGABYTE} MB are free in {facts.root}, and {needed // MEGABYTE} MB are needed",
             step=LOOK,
-            next_step="Rent a larger disk, or choose an image that has torch already.",
+            next_step=LARGER_DISK,
         )
 
 

@@ -15,8 +15,6 @@ from bamboo_cli.remote.prepare import StepLog, prepare
 from bamboo_cli.remote.settings import RemoteConfig
 from bamboo_cli.remote.steps import Luggage
 
-BOOT_PATIENCE_S = 600.0
-"""For an SSH connection."""
 LOSSES_BORNE = 5
 """Connections that broke while one machine was prepared."""
 PROBE_S = 10.0
@@ -97,7 +95,7 @@ class Keeper:
                 self.reach,
                 self._common.private_key,
                 bastions=self._common.bastions,
-                patience_s=BOOT_PATIENCE_S,
+                patience_s=self._common.config.connect_within_s,
                 stop=self._stop,
             )
             try:
@@ -137,4 +135,5 @@ class Keeper:
             return
         log.warning("%s: %s %s", self.instance.node_id, error.message, error.next_step)
         step = error.step if isinstance(error, StepError) else CONNECT
-        self._common.failed(self.instance, step, error.message)
+        advice = f" ({error.next_step.rstrip('.')})" if error.next_step else ""
+        self._common.failed(self.instance, step, error.message + advice)

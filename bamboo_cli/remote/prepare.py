@@ -21,7 +21,7 @@ from bamboo_cli.remote.facts import LOOK, Facts, look_script, parse_facts
 from bamboo_cli.remote.installing import BOOT, installing
 from bamboo_cli.remote.settings import RemoteConfig
 from bamboo_cli.remote.starting import starting
-from bamboo_cli.remote.steps import File, Luggage, Place, Step, script_of
+from bamboo_cli.remote.steps import LARGER_DISK, File, Luggage, Place, Step, script_of
 
 LOOK_S = 60.0
 TAIL_BYTES = 1 << 16
@@ -116,7 +116,8 @@ def perform(connection: Connection, step: Step, place: Place, log: StepLog) -> N
         return
     what = f"did not end within {step.timeout_s:.0f} s" if finished.timed_out else f"failed ({finished.exit_code})"
     why = f": {log.telling_line}" if log.telling_line else ""
-    raise StepError(f"{step.doing} {what}{why}", step=step.name, next_step=step.advice)
+    advice = LARGER_DISK if os.strerror(errno.ENOSPC) in why else step.advice
+    raise StepError(f"{step.doing} {what}{why}", step=step.name, next_step=advice)
 
 
 def look(connection: Connection, place: Place, config: RemoteConfig, log: StepLog) -> Facts:

@@ -14,6 +14,7 @@ IMAGE_PYTHONS = (
 """Where images have a Python: the system's, and that of AWS' and Google's deep learning images."""
 TORCH = "torch>=2.6"
 ORPHAN_AFTER_S = 3600.0
+CONNECT_WITHIN_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,8 @@ class RemoteConfig:
     """Further ones, such as ``s3fs`` for checkpoints on S3."""
     wheelhouse: Path | None = None
     """A folder here with the wheels of all that is needed, which is copied; nothing is loaded from anywhere else."""
+    connect_within_s: float = CONNECT_WITHIN_S
+    """For an SSH connection to a machine that boots."""
     orphan_after_s: float = ORPHAN_AFTER_S
     shutdown_command: tuple[str, ...] = ()
     """With which an agent that nobody comes back to ends its machine; empty: ``shutdown -h now``."""

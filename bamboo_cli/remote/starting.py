@@ -3,7 +3,7 @@
 import shlex
 from string import Template
 
-from bamboo_cli.remote.facts import Facts
+from bamboo_cli.remote.facts import Facts, agent_check
 from bamboo_cli.remote.steps import PYTHON, Place, Step
 
 AGENT_WORDS = "agent of node"
@@ -14,7 +14,7 @@ def starting(facts: Facts, place: Place, config_text: str) -> tuple[Step, ...]:
     """On every connection: the agent is told where to go, started unless it runs, and comes over to this one."""
     steps = [_config(config_text)]
     if not facts.agent_runs:
-        steps.append(_systemd_agent(facts, place) if facts.uses_systemd else _plain_agent())
+        steps.append(_systemd_agent(facts, place) if facts.uses_systemd else _plain_agent(place))
     return (*steps, _link())
 
 
@@ -29,11 +29,13 @@ def _config(text: str) -> Step:
     )
 
 
-def _plain_agent() -> Step:
+def _plain_agent(place: Place) -> Step:
+    """It may have been started since we looked, by an attempt whose connection broke: of two, one would be lost."""
     return Step(
         name="agent",
         doing="starting the agent",
         script=f"""
+if {agent_check(place.unit)}; then exit 0; fi
 begin=$(wc -c 2>/dev/null < agent.log || echo 0)
 BAMBOO_NODE_CONFIG="$PWD/config.json" setsid {PYTHON} -m bamboo_agent >> agent.log 2>&1 < /dev/null &
 echo $! > agent.pid

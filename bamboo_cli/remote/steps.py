@@ -10,6 +10,7 @@ from pathlib import Path
 from bamboo_cli.remote.facts import unit_name
 
 PYTHON = "venv/bin/python"
+LARGER_DISK = "Rent a larger disk (`aws.volume_gb`), or choose an image that has torch already."
 FULL = '''[ "$(df -Pk . | awk "NR == 2 {print \\$4}")" -lt 64 ] 2>/dev/null && echo "$PWD: No space left on device"'''
 """What a program says that finds the disk full; some of them, tar for one, do not."""
 
@@ -79,11 +80,12 @@ class Place:
 
 
 def script_of(step: Step, place: Place) -> str:
-    """What is run on the machine: one attempt at a time, and nothing that was done before."""
+    """What is run on the machine: one attempt at a time, and nothing that was done before. The first line is for those
+    who look at its processes."""
     name, mark = shlex.quote(f"done/{step.name}"), shlex.quote(step.fingerprint)
     is_done = f'if [ "$(cat {name} 2>/dev/null)" = {mark} ]; then exit 0; fi' if step.fingerprint else ""
     done = f"printf %s {mark} > {name}.new && mv {name}.new {name}" if step.fingerprint else ""
-    return f"""
+    return f"""# {step.name}: {step.doing}
 cd "$HOME" && mkdir -p {shlex.quote(place.folder)}/done && cd {shlex.quote(place.folder)} || exit 1
 exec 9> lock
 flock -w {step.timeout_s:.0f} 9 || {{ echo "an earlier attempt still runs"; exit 1; }}

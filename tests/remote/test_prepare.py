@@ -23,7 +23,7 @@ from bamboo_cli.remote.bastion import Bastions
 from bamboo_cli.remote.connection import Connection, connect
 from bamboo_cli.remote.forward import Forward
 from bamboo_cli.remote.installing import BOOT
-from bamboo_cli.remote.prepare import StepLog, pack_luggage, perform, prepare
+from bamboo_cli.remote.prepare import StepLog, look, pack_luggage, perform, prepare
 from bamboo_cli.remote.settings import RemoteConfig
 from bamboo_cli.remote.starting import starting
 from bamboo_cli.remote.steps import File, Luggage, Place, Step
@@ -121,6 +121,12 @@ def test_a_fresh_machine_becomes_a_node_whose_agent_joins_and_is_found_again(
     assert become_node(second, coordinator, luggage, tmp_path / "n1.log") == []
     wait_until(lambda: len(coordinator.joins) == 2, "the agent to come back")
     assert coordinator.joins[1].boot_id == join.boot_id and vm.agents() == [agent]
+
+    # An earlier attempt has started it meanwhile: there are never two.
+    facts = look(second, PLACE, CONFIG, StepLog(tmp_path / "n1.log"))
+    start = next(step for step in starting(replace(facts, agent_runs=False), PLACE, "") if step.name == "agent")
+    perform(second, start, PLACE, StepLog(tmp_path / "n1.log"))
+    assert vm.agents() == [agent]
 
     # The agent is gone (the machine was started anew, say): it is started, and nothing is installed again.
     agent.kill()
@@ -222,6 +228,7 @@ def test_a_disk_that_fills_is_told_in_the_systems_words(
         with pytest.raises(StepError, match=r"copying files failed.*No space left on device") as caught:
             become_node(link, coordinator, more, tmp_path / "log")
         assert caught.value.step == "files"
+        assert "larger disk" in caught.value.next_step
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
 

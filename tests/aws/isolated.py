@@ -12,7 +12,14 @@ import sys
 MARK = "BAMBOO_ISOLATED"
 REQUIRED = "BAMBOO_REQUIRE_VMS"
 """Set where machines must be possible (CI): not being able to is a failure then, and no reason to skip."""
-NEEDED = {"ip": "iproute2", "sshd": "openssh-server", "unshare": "util-linux", "nsenter": "util-linux", "sudo": "sudo"}
+NEEDED = {
+    "ip": "iproute2",
+    "sshd": "openssh-server",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "sudo": "sudo",
+    "curl": "curl",
+}
 SPACES = ("--net", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc")
 SETUP = """set -e
 mount --make-rprivate /

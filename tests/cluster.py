@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,7 @@ from tests.waiting import wait_until
 NAME = "drilled"
 DEADLINE_S = 200.0
 END_S = 10.0
+COMMAND = ("-m", "bamboo_cli.main")
 
 T = TypeVar("T")
 
@@ -98,12 +99,12 @@ class Bamboo:
     def _gate(self) -> Path:
         return self.folder / "gate"
 
-    def begin(self, *arguments: str | Path) -> "Command":
+    def begin(self, *arguments: str | Path, program: Sequence[str | Path] = COMMAND) -> "Command":
         """Start a command and come back at once."""
         log = self.folder / f"command-{len(self._commands)}"
         with log.with_suffix(".out").open("wb") as out, log.with_suffix(".err").open("wb") as err:
             child = subprocess.Popen(
-                [str(self.python), "-m", "bamboo_cli.main", *map(str, arguments)],
+                [str(self.python), *map(str, (*program, *arguments))],
                 cwd=self.folder,
                 env=os.environ | {"BAMBOO_HOME": str(self.home)} | self.environment,
                 stdin=subprocess.DEVNULL,

@@ -53,3 +53,10 @@ def bamboo(cloud: Cloud, tmp_path: Path) -> Iterator[AwsBamboo]:
     finally:
         found.end_everything()
     assert not left, f"still running: {left}\n{found.story()}"
+
+
+@pytest.fixture
+def nothing_boots(cloud: Cloud, bamboo: AwsBamboo) -> None:
+    """For tests that wait for nothing on machines."""
+    cloud.rack.order = ()
+    bamboo.hide_torch()

@@ -14,8 +14,9 @@ from tests import paced
 from tests.aws.account import Life
 from tests.aws.double import AwsDouble
 from tests.aws.vm import init, namespaces
-from tests.cluster import NAME, Bamboo, Outcome
+from tests.cluster import NAME, Bamboo, Command, Outcome
 
+NODES = 2
 TYPE = "g5.xlarge"
 REGION = "us-east-1"
 ZONES = tuple(f"{REGION}{letter}" for letter in "abc")
@@ -85,15 +86,55 @@ class AwsBamboo(Bamboo):
     def alive(self) -> list[Life]:
         return self.aws.alive()
 
+    def hide_torch(self) -> None:
+        """From the commands: they try no recipe, which takes seconds."""
+        hidden = self.folder / "without torch"
+        hidden.mkdir()
+        (hidden / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
+        before = os.environ.get("PYTHONPATH", "")
+        self.environment["PYTHONPATH"] = f"{hidden}{os.pathsep}{before}".rstrip(os.pathsep)
+
+    def begin_up(self, num_nodes: int = NODES, **changes: Any) -> Command:
+        """``bamboo up`` of so many nodes, each a stage."""
+        return self.begin("up", self.job(**{"nodes": num_nodes, "stages": num_nodes, **changes}), "--yes")
+
+    def comes_up(self, num_nodes: int = NODES, **changes: Any) -> None:
+        """``begin_up`` that ends well."""
+        up = self.begin_up(num_nodes, **changes).end()
+        assert up.exit_code == 0, f"{up.stderr}\n{self.story()}"
+
+    def until_connecting(self, num_nodes: int = NODES) -> None:
+        """So many nodes are rented, and known to be."""
+        self.until(lambda: len(self._connecting()) >= num_nodes, f"{num_nodes} machines to be connected to")
+
+    def _connecting(self) -> set[str]:
+        if not (self.cluster_dir / "state.db").exists():
+            return set()
+        return {str(event.node_id) for event in self.events("node") if "connecting" in event.text}
+
+    def told_at(self, words: str) -> float:
+        """When the story first said so."""
+        return next(event.at for event in self.events() if words in event.text)
+
+    def has_coordinator(self) -> bool:
+        return lock.is_locked(self.cluster_dir)
+
     def kill_coordinator(self) -> None:
         pid = lock.owner(self.cluster_dir)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        self.until(lambda: not lock.is_locked(self.cluster_dir), "the coordinator to be dead")
+        self.until(lambda: not self.has_coordinator(), "the coordinator to be dead")
 
-    def goes_down(self) -> Outcome:
-        """``bamboo down``, after which the account is as it was."""
+    def goes_down(self, num_rented: int | None = None) -> Outcome:
+        """``bamboo down``, after which the account is as it was. ``num_rented``: instances that there were in all; by
+        now none is on its way any more, and EC2 lists those that ended."""
         down = self.call("down", "--yes", "--now", "--cluster", self.cluster)
         assert down.exit_code == 0, f"{down.stderr}\n{self.story()}"
         assert self.aws.remains() == []
+        assert num_rented in (None, len(self.aws.lives())), self.story()
         return down
+
+
+def waits_for_nodes(up: Command) -> bool:
+    """It has done all that it does itself."""
+    return "waiting for the nodes" in up.log.with_suffix(".err").read_text()

@@ -41,6 +41,22 @@ SHUTDOWN = """#!/bin/sh
 [ "$(id -u)" = 0 ] || { echo "Failed to set wall message: Interactive authentication required." >&2; exit 1; }
 kill -TERM 1
 """
+HOLD_DPKG_LOCK = """
+import ctypes, fcntl, os, sys
+held = [open(f"/var/lib/dpkg/{name}", "w") for name in ("lock", "lock-frontend")]
+for file in held:
+    fcntl.lockf(file, fcntl.LOCK_EX)
+libc = ctypes.CDLL(None, use_errno=True)
+watch = libc.inotify_init()
+IN_OPEN = 0x20
+for file in held:
+    if libc.inotify_add_watch(watch, file.name.encode(), IN_OPEN) < 0:
+        raise OSError(ctypes.get_errno(), "inotify_add_watch")
+os.write(int(sys.argv[1]), b"!")
+with open("/run/dpkg-lock-opened", "w", buffering=1) as record:
+    while os.read(watch, 4096):
+        print("somebody", file=record)
+"""
 SHARED = "/run/shared"
 """The same files on all machines."""
 IMAGE_PACKAGES = Path("/opt/image/packages")
@@ -58,6 +74,8 @@ def main(path: str) -> None:
     os.chdir("/")
     _name(told["name"])
     _image(Path(told["packages"]), told["shown"])
+    for name, text in told["programs"].items():
+        _program(Path(name), text)
     for user in told["authorized_keys"]:
         _user(user)
     sshd: subprocess.Popen[bytes] | None = None
@@ -71,6 +89,8 @@ def main(path: str) -> None:
                 _authorize(user, keys)
         elif step == "sshd":
             sshd = _sshd()
+        elif step == "wait":
+            _wait(Path(told["held"]))
         elif step == "mute":
             _mute()
         elif step == "dpkg lock":
@@ -155,24 +175,24 @@ def _image(packages: Path, shown: list[str]) -> None:
         for parent in Path(folder).parents:
             with contextlib.suppress(OSError):
                 parent.chmod(parent.stat().st_mode | 0o055)
-    for name, text in (
-        ("/usr/local/bin/cloud-init", CLOUD_INIT),
-        *((f"/usr/sbin/{verb}", SHUTDOWN) for verb in ("shutdown", "poweroff", "halt")),
-    ):
-        Path(name).unlink(missing_ok=True)
-        Path(name).write_text(text)
-        Path(name).chmod(0o755)
+    _program(Path("/usr/local/bin/cloud-init"), CLOUD_INIT)
+    for verb in ("shutdown", "poweroff", "halt"):
+        _program(Path("/usr/sbin", verb), SHUTDOWN)
     python = Path("/usr/local/bin/python3")
     if python.resolve() != Path(sys.executable).resolve():
-        python.unlink(missing_ok=True)
-        python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')  # a link would not find its library
-        python.chmod(0o755)
+        _program(python, f'#!/bin/sh\nexec {sys.executable} "$@"\n')  # a link would not find its library
     for key in Path("/etc/ssh").glob("ssh_host_*"):
         key.unlink()
     sshd_config = Path("/etc/ssh/sshd_config")
     sshd_config.unlink(missing_ok=True)
     sshd_config.write_text(SSHD_CONFIG)
     Path("/var/lib/dpkg").mkdir(parents=True, exist_ok=True)
+
+
+def _program(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
 
 
 def _user(name: str) -> None:
@@ -217,6 +237,13 @@ def _sshd() -> "subprocess.Popen[bytes]":
     return subprocess.Popen(["/usr/sbin/sshd", "-D", "-e"], start_new_session=True)
 
 
+def _wait(held: Path) -> None:
+    if held.exists():
+        held.with_name(f"{held.name}.met-{os.uname().nodename}").touch()
+    while held.exists():
+        time.sleep(0.02)
+
+
 def _mute() -> None:
     """In place of sshd: takes connections and never says a word."""
     listen = "import socket, time; s = socket.create_server(('', 22)); time.sleep(1e6)"
@@ -224,9 +251,12 @@ def _mute() -> None:
 
 
 def _hold_dpkg_lock() -> None:
-    """As the image's own updates do after boot."""
-    hold = "import fcntl, time; f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, 2); time.sleep(1e6)"
-    subprocess.Popen([sys.executable, "-c", hold], start_new_session=True)
+    """As the image's own updates do after boot. Whoever else looks at a lock is on record, a line each."""
+    ready, said = os.pipe()
+    subprocess.Popen([sys.executable, "-c", HOLD_DPKG_LOCK, str(said)], start_new_session=True, pass_fds=[said])
+    os.close(said)
+    os.read(ready, 1)
+    os.close(ready)
 
 
 def _become(told: dict[str, Any]) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from tests.aws.machine import Admitted, Boot, Machine, Stopped
 from tests.aws.metadata import ADDRESS, MetadataServer
-from tests.aws.vm import init, namespaces
+from tests.aws.vm import held, init, namespaces
 from tests.aws.vm.cloud_config import Seed, seed_of
+from tests.aws.vm.held import HeldStep
 
 ROOT = Path(__file__).parents[3]
 ORDER = ("host keys", "authorized keys", "sshd", "commands")
@@ -102,7 +103,7 @@ class Rack:
     folder: Path
     order: Sequence[str] = ORDER
     """What the next machines do when they boot. What is left out never happens; there are also ``break`` (fail there),
-    ``foreign host key``, ``mute`` (in place of sshd), ``dpkg lock``."""
+    ``foreign host key``, ``mute`` (in place of sshd), ``dpkg lock``, ``wait`` (until it is let go: ``hold``)."""
     disk_bytes: int = DISK_BYTES
     callers: tuple[str, str] = (namespaces.PUBLIC_GATEWAY, namespaces.PRIVATE_GATEWAY)
     machines: list[VirtualMachine] = field(default_factory=list)
@@ -141,7 +142,12 @@ class Rack:
         self.machines.append(machine)
         return machine
 
+    def hold(self, step: str, *, after: bool = False) -> HeldStep:
+        """All machines wait there; see ``held.py``."""
+        return held.hold(step, after=after)
+
     def close(self) -> None:
+        held.clear()
         for machine in self.machines:
             machine.kill()
         self.machines.clear()
@@ -160,6 +166,8 @@ class Rack:
             "order": list(self.order),
             "shown": _shown(),
             "packages": sysconfig.get_path("purelib"),
+            "programs": {"/usr/local/bin/timeout": held.TIMEOUT},
+            "held": held.WAIT,
         }
 
 

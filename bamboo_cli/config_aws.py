@@ -14,7 +14,9 @@ SUBNET_PATTERN = r"^subnet-[0-9a-f]+$"
 BASTION_PATTERN = r"^[a-z_][a-z0-9_-]*@[A-Za-z0-9.:-]+$"
 USER_PATTERN = r"^[a-z_][a-z0-9_-]*$"
 ROLE_PATTERN = r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$"
+PROFILE_PATTERN = r"^[A-Za-z0-9+=,.@_-]+$"
 AWS_PATTERN_WORDS = {
+    PROFILE_PATTERN: "the name of an instance profile, such as bamboo-node",
     ROLE_PATTERN: "the ARN of a role, such as arn:aws:iam::123456789012:role/bamboo-fis",
     REGION_PATTERN: "a region such as us-east-1",
     ZONE_NAME_PATTERN: "a zone such as us-east-1a",
@@ -106,6 +108,12 @@ class AwsConfig(BaseModel):
         None,
         min_length=1,
         description="Folder of wheels, relative to the job file: nodes install from it and need no internet.",
+    )
+    instance_profile: str | None = Field(
+        None,
+        pattern=PROFILE_PATTERN,
+        description="IAM instance profile of the nodes, by name. They get no credentials of yours, so a `checkpoint.url` "
+        "on S3 takes one that may read and write there.",
     )
     fault_injection_role: str | None = Field(
         None,

@@ -73,6 +73,7 @@ def aws_settings(job: JobConfig) -> AwsSettings:
         subnets=aws.subnets,
         volume_gb=aws.volume_gb,
         profile=aws.profile,
+        instance_profile=aws.instance_profile,
         fault_injection_role=aws.fault_injection_role,
     )
 

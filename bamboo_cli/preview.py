@@ -27,6 +27,8 @@ from bamboo_cli.estimate import (
 from bamboo_cli.market import MarketZone, local_market
 from bamboo_cli.recipe_check import Model
 
+NO_CREDENTIALS = "nodes get no credentials for S3: checkpoints need an `aws.instance_profile` that may write there"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedWorker:
@@ -147,6 +149,8 @@ def _warnings(job: JobConfig, plan: Plan, model: Model | None) -> list[str]:
         found.append("no node stands by: after a loss a neighbour runs two stages until a new node has booted")
     if job.pipelines == "auto":
         found.append("with `pipelines: auto` the last bits of the weights depend on which nodes come and go when")
+    if lacks_credentials(job):
+        found.append(NO_CREDENTIALS)
     if job.cloud == "aws" and "0.0.0.0/0" in job.on_aws.ssh_from:
         found.append("SSH is open to the whole world (aws.ssh_from)")
     if not job.local.replace:
@@ -154,6 +158,12 @@ def _warnings(job: JobConfig, plan: Plan, model: Model | None) -> list[str]:
     if model is None:
         found.append("memory is not known, since the recipe was not tried")
     return found
+
+
+def lacks_credentials(job: JobConfig) -> bool:
+    """Of nodes on AWS, for the store of their checkpoints."""
+    on_s3 = (job.checkpoint.url or "").startswith(("s3:", "s3a:"))
+    return job.cloud == "aws" and on_s3 and job.on_aws.instance_profile is None
 
 
 def _spread(market: Sequence[MarketZone], num_nodes: int) -> list[MarketZone]:

@@ -7,7 +7,7 @@ from bamboo_cli import clusters, output, paths
 from bamboo_cli.config import JobConfig
 from bamboo_cli.errors import DetachedError, SignalledError, StateError
 from bamboo_cli.market import market_of, settle
-from bamboo_cli.preview import preview
+from bamboo_cli.preview import NO_CREDENTIALS, lacks_credentials, preview
 from bamboo_cli.recipe_check import check_recipe, missing_packages
 from bamboo_cli.signals import Terminated
 from bamboo_cli.storage_check import check_storage
@@ -60,6 +60,8 @@ def _agree(job: JobConfig, name: str, *, yes: bool, new: bool) -> tuple[bool, Jo
     if not is_up:
         market = market_of(job)
         price = preview(job, market=market).spot_usd_per_hour
+        if lacks_credentials(job):
+            output.note(NO_CREDENTIALS)
         output.confirm(
             f"Rent {output.plural(job.num_nodes, 'node')} on {job.cloud} for {output.usd(price)} an hour?", yes=yes
         )

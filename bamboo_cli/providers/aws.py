@@ -119,6 +119,7 @@ class AwsProvider:
                 group_id=group_id,
                 is_public=self._is_public,
                 host_key=host_key,
+                instance_profile=self.settings.instance_profile,
             )
         )
 

@@ -80,6 +80,7 @@ class Account:
     placement_scores: dict[str, int] = field(default_factory=dict)
     """By zone; no entry: 7."""
     image_parameters: dict[str, str] = field(default_factory=lambda: dict(IMAGE_PARAMETERS))
+    instance_profiles: tuple[str, ...] = ("bamboo-node",)
     pending_s: float = 0.0
     visible_after_s: float = 0.0
     """A new instance is unknown to everything but RunInstances for so long."""

@@ -72,6 +72,7 @@ class Ec2(EC2Response):
         self.params["MinCount"] = launching.count(launch, self.account, self.region)
         self.params["SubnetId"] = launch.subnet_id  # moto puts an instance of no subnet outside of any
         self.params.pop("NetworkInterfaces", None)
+        self.params.pop("IamInstanceProfile", None)  # moto would ask its IAM, in which nothing is
         self.params["SecurityGroupIds"] = list(launch.group_ids)
         self.params["AssociatePublicIpAddress"] = launch.has_public_address
         reservation = super().run_instances()._result  # type: ignore[attr-defined]

@@ -39,6 +39,12 @@ def check(asked: Mapping[str, Any], account: Account, backend: Any, region: str)
     name = asked.get("KeyName")
     if name is not None and name not in backend.key_pairs:
         raise EC2ClientError("InvalidKeyPair.NotFound", f"The key pair '{name}' does not exist")
+    profile = (asked.get("IamInstanceProfile") or {}).get("Name")
+    if profile is not None and profile not in account.instance_profiles:
+        raise EC2ClientError(
+            "InvalidParameterValue",
+            f"Value ({profile}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name",
+        )
     if len(asked.get("UserData") or "") * 3 // 4 > MAX_USER_DATA_BYTES:
         raise EC2ClientError("InvalidParameterValue", "User data is limited to 16384 bytes")
     low, high = int(asked["MinCount"]), int(asked["MaxCount"])

@@ -93,6 +93,7 @@ def test_what_ended_makes_room(aws: AwsDouble, ec2: Any) -> None:
         ({"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": {"MaxPrice": "0.01"}}}, "SpotMaxPriceTooLow"),
         ({"UserData": "x" * 20000}, "InvalidParameterValue"),
         ({"MinCount": 2}, "InvalidParameterValue"),
+        ({"IamInstanceProfile": {"Name": "nobody"}}, "InvalidParameterValue"),
         (
             {"BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 8}}]},
             "InvalidBlockDeviceMapping",

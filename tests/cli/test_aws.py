@@ -227,6 +227,25 @@ def test_a_dry_run_is_for_aws(tmp_path: Path) -> None:
     assert "the job's cloud is local" in refusal(bamboo("up", str(path), "--dry-run")).message
 
 
+def test_a_profile_of_the_nodes_is_asked_for_and_refused_before_anything_is_rented(aws: AwsDouble, job: str) -> None:
+    known = bamboo("up", job, "--dry-run", "--json", "--set", "aws.instance_profile=bamboo-node")
+    unknown = bamboo("up", job, "--dry-run", "--set", "aws.instance_profile=nobody")
+
+    asked = json.loads(known.stdout)["requests"][-1]["request"]
+    assert asked["IamInstanceProfile"] == {"Name": "bamboo-node"}
+    assert "Invalid IAM Instance Profile name" in refusal(unknown).message
+
+
+def test_a_plan_tells_that_nodes_lack_credentials_for_their_checkpoints(job: str) -> None:
+    from bamboo_cli.job_file import load_job
+    from bamboo_cli.preview import NO_CREDENTIALS, preview
+
+    without, with_one = load_job(Path(job)), load_job(Path(job), ("aws.instance_profile=bamboo-node",))
+
+    assert NO_CREDENTIALS in preview(without).warnings
+    assert NO_CREDENTIALS not in preview(with_one).warnings
+
+
 # --- plan --------------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """Requests word for word, and what is made of EC2's answers; no cloud of any kind."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -84,6 +85,12 @@ def test_an_instance_is_asked_for_like_this() -> None:
         },
     }
     assert json.loads(json.dumps(request)) == request, "it is stored, and sent again from there"
+
+
+def test_an_instance_acts_as_its_profile_if_there_is_one() -> None:
+    request = requests.run_instances(replace(LAUNCH, instance_profile="bamboo-node"))
+
+    assert request == requests.run_instances(LAUNCH) | {"IamInstanceProfile": {"Name": "bamboo-node"}}
 
 
 def test_user_data_is_cloud_init_with_the_host_key_and_nothing_that_opens_anything() -> None:

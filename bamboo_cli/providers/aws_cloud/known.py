@@ -38,6 +38,7 @@ class AwsSettings:
     subnets: tuple[str, ...] = ()
     volume_gb: int = 100
     profile: str | None = None
+    instance_profile: str | None = None
     fault_injection_role: str | None = None
 
 

@@ -48,8 +48,9 @@ ON_DEMAND_PRICES = Operation(
 
 # --- renting -----------------------------------------------------------------------------------------------------
 
-RUN = _ec2("run_instances", "RunInstances", "ec2:CreateTags", "iam:CreateServiceLinkedRole", once=True)
-"""The role is EC2's own for spot instances, made with an account's first one."""
+RUN = _ec2("run_instances", "RunInstances", "ec2:CreateTags", "iam:CreateServiceLinkedRole", "iam:PassRole", once=True)
+"""The role that is made is EC2's own for spot instances, with an account's first one; the one that is passed is that of
+the nodes' instance profile."""
 CREATE_GROUP = _ec2("create_security_group", "CreateSecurityGroup", "ec2:CreateTags")
 OPEN_GROUP = _ec2("authorize_security_group_ingress", "AuthorizeSecurityGroupIngress")
 IMPORT_KEY = _ec2("import_key_pair", "ImportKeyPair", "ec2:CreateTags")

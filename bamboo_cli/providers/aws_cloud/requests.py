@@ -39,6 +39,8 @@ class Launch:
     """With a public address."""
     host_key: KeyPair
     """That it shows to whoever connects."""
+    instance_profile: str | None = None
+    """Whose role its processes act as; None: they have no credentials."""
 
 
 def name_of(cluster_id: str) -> str:
@@ -110,6 +112,8 @@ def run_instances(wanted: Launch) -> Request:
         "UserData": user_data(wanted.host_key),
         "TagSpecifications": tagged(kinds, marks),
     }
+    if wanted.instance_profile is not None:
+        request["IamInstanceProfile"] = {"Name": wanted.instance_profile}
     if wanted.is_spot:
         options: dict[str, Any] = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
         if wanted.max_price_usd_per_hour is not None:

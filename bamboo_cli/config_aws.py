@@ -112,8 +112,8 @@ class AwsConfig(BaseModel):
     instance_profile: str | None = Field(
         None,
         pattern=PROFILE_PATTERN,
-        description="IAM instance profile of the nodes, by name. They get no credentials of yours, so a `checkpoint.url` "
-        "on S3 takes one that may read and write there.",
+        description="IAM instance profile of the nodes, by name. They get no credentials of yours, so a "
+        "`checkpoint.url` on S3 takes one that may read and write there.",
     )
     fault_injection_role: str | None = Field(
         None,

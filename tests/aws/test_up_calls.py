@@ -111,7 +111,7 @@ def test_an_up_that_is_ended_before_it_asked_for_anything_has_rented_nothing(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 def test_an_up_killed_at_any_of_its_deeds_is_made_good_by_the_next(cloud: Cloud, bamboo: AwsBamboo) -> None:
     """A file made, renamed or removed, a database opened, a process started: it dies there, at each in turn."""
     job = bamboo.job(nodes=NODES, stages=NODES)

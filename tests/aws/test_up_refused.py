@@ -78,7 +78,7 @@ def test_throttled_lists_are_asked_again_and_cost_no_node(cloud: Cloud, bamboo: 
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_lists_that_are_throttled_for_a_minute_cost_no_node_that_works_and_double_none_that_is_lost(
     cloud: Cloud, bamboo: AwsBamboo
 ) -> None:

@@ -117,8 +117,8 @@ class Bamboo:
         self._commands.append(Command(child=child, log=log))
         return self._commands[-1]
 
-    def call(self, *arguments: str | Path) -> Outcome:
-        return self.begin(*arguments).end()
+    def call(self, *arguments: str | Path, deadline_s: float = DEADLINE_S) -> Outcome:
+        return self.begin(*arguments).end(deadline_s)
 
     def run(self, **changes: Any) -> dict[str, Any]:
         """``bamboo run`` of a job that ends well; its summary."""
@@ -166,9 +166,9 @@ class Bamboo:
         except StateError as error:
             return error.message
 
-    def until(self, condition: Callable[[], T | None], what: str) -> T:
-        """The first answer that is true. Fails with the story after ``DEADLINE_S``."""
-        return wait_until(condition, lambda: f"{what}\n{self.story()}", deadline_s=DEADLINE_S)
+    def until(self, condition: Callable[[], T | None], what: str, deadline_s: float = DEADLINE_S) -> T:
+        """The first answer that is true. Fails with the story after ``deadline_s``."""
+        return wait_until(condition, lambda: f"{what}\n{self.story()}", deadline_s=deadline_s)
 
     # --- processes ---
 
@@ -206,13 +206,13 @@ class Command:
     def is_on(self) -> bool:
         return self.child.poll() is None
 
-    def end(self) -> Outcome:
+    def end(self, deadline_s: float = DEADLINE_S) -> Outcome:
         """Waits for it, with a deadline."""
         try:
-            self.child.wait(DEADLINE_S)
+            self.child.wait(deadline_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(
-                f"{self.child.args!r} was still busy after {DEADLINE_S:.0f} s\n{self._read()}"
+                f"{self.child.args!r} was still busy after {deadline_s:.0f} s\n{self._read()}"
             ) from None
         return self._read()
 

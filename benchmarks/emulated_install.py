@@ -12,6 +12,7 @@ from string import Template
 ENVIRONMENT_S, UNPACK_S, TORCH_S, PACKAGES_S, IMPORT_S = 0.5, 0.5, 6.0, 3.0, 2.0
 """Less than on EC2, where torch and its CUDA libraries alone take a minute or two: so our own part weighs more."""
 TOTAL_S = ENVIRONMENT_S + 2 * UNPACK_S + TORCH_S + PACKAGES_S + IMPORT_S
+PLACE = "/usr/local/bin/python3"
 ROOT = Path(__file__).parents[1]
 
 _SCRIPT = Template(r"""#!/bin/sh

@@ -51,13 +51,13 @@ class Up:
         return self.all_s - self.begun_s
 
 
-def up(aws: AwsDouble, rack: Rack, num_nodes: int, python: str) -> Up:
-    """``python``: the machines' (empty: a real one). Raises RuntimeError when a node does not join at the first try, or
-    anything is left after ``bamboo down``."""
+def up(aws: AwsDouble, rack: Rack, num_nodes: int, programs: dict[str, str]) -> Up:
+    """``programs``: of the machines, in place of theirs. Raises RuntimeError when a node does not join at the first
+    try, or anything is left after ``bamboo down``."""
     aws.reset()
     aws.account.quotas[(REGION, QUOTA)] = VCPUS
     aws.account.pending_s = PENDING_S
-    rack.python = python
+    rack.programs = programs
     with tempfile.TemporaryDirectory(prefix="bamboo-bench-") as folder:
         bamboo = AwsBamboo(folder=Path(folder), aws=aws, environment=aws.environment)
         try:
@@ -98,11 +98,11 @@ def _summed(found: dict[str, dict[str, float]], begun_s: float) -> Up:
     )
 
 
-def rounds(aws: AwsDouble, rack: Rack, num_nodes: int, count: int, python: str) -> list[tuple[Up, Up]]:
+def rounds(aws: AwsDouble, rack: Rack, num_nodes: int, count: int, programs: dict[str, str]) -> list[tuple[Up, Up]]:
     """One node, then all, in turns."""
     found = []
     for _ in range(count):
-        one, many = up(aws, rack, 1, python), up(aws, rack, num_nodes, python)
+        one, many = up(aws, rack, 1, programs), up(aws, rack, num_nodes, programs)
         print(
             f"one {one.all_s:.1f} s, {one.own_s:.1f} of it after the job was agreed on; {num_nodes}: {many.all_s:.1f} "
             f"and {many.own_s:.1f} s; ratios {many.all_s / one.all_s:.2f}, {many.own_s / one.own_s:.2f}",
@@ -123,8 +123,10 @@ def main() -> int:
         rack.open()
         aws = AwsDouble(machines=rack)
         try:
-            emulated = rounds(aws, rack, arguments.nodes, arguments.rounds, emulated_install.python())
-            real = rounds(aws, rack, arguments.nodes, arguments.real, "")
+            emulated = rounds(
+                aws, rack, arguments.nodes, arguments.rounds, {emulated_install.PLACE: emulated_install.python()}
+            )
+            real = rounds(aws, rack, arguments.nodes, arguments.real, {})
         finally:
             aws.close()
             rack.dispose()

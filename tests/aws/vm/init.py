@@ -73,7 +73,7 @@ def main(path: str) -> None:
     os.chroot(root)
     os.chdir("/")
     _name(told["name"])
-    _image(Path(told["packages"]), told["shown"], told["python"])
+    _image(Path(told["packages"]), told["shown"])
     for name, text in told["programs"].items():
         _program(Path(name), text)
     for user in told["authorized_keys"]:
@@ -162,9 +162,8 @@ def _name(name: str) -> None:
     Path("/etc/resolv.conf").write_text("")
 
 
-def _image(packages: Path, shown: list[str], instead: str) -> None:
-    """As a deep learning image: its Python has torch (but not Bamboo), and everybody may look where it lies.
-    ``instead``: a script in that Python's place."""
+def _image(packages: Path, shown: list[str]) -> None:
+    """As a deep learning image: its Python has torch (but not Bamboo), and everybody may look where it lies."""
     IMAGE_PACKAGES.mkdir(parents=True)
     for package in packages.iterdir():
         if not package.name.lower().startswith(NOT_OF_IMAGE) and package.suffix != ".pth":
@@ -180,8 +179,8 @@ def _image(packages: Path, shown: list[str], instead: str) -> None:
     for verb in ("shutdown", "poweroff", "halt"):
         _program(Path("/usr/sbin", verb), SHUTDOWN)
     python = Path("/usr/local/bin/python3")
-    if instead or python.resolve() != Path(sys.executable).resolve():
-        _program(python, instead or f'#!/bin/sh\nexec {sys.executable} "$@"\n')  # a link would not find its library
+    if python.resolve() != Path(sys.executable).resolve():
+        _program(python, f'#!/bin/sh\nexec {sys.executable} "$@"\n')  # a link would not find its library
     for key in Path("/etc/ssh").glob("ssh_host_*"):
         key.unlink()
     sshd_config = Path("/etc/ssh/sshd_config")

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,8 +105,8 @@ class Rack:
     """What the next machines do when they boot. What is left out never happens; there are also ``break`` (fail there),
     ``foreign host key``, ``mute`` (in place of sshd), ``dpkg lock``, ``wait`` (until it is let go: ``hold``)."""
     disk_bytes: int = DISK_BYTES
-    python: str = ""
-    """A script that is the image's ``python3``; empty: a real one."""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Scripts on the next machines by path, in place of what is there."""
     callers: tuple[str, str] = (namespaces.PUBLIC_GATEWAY, namespaces.PRIVATE_GATEWAY)
     machines: list[VirtualMachine] = field(default_factory=list)
     _num_made: int = 0
@@ -153,7 +153,7 @@ class Rack:
         for machine in self.machines:
             machine.kill()
         self.machines.clear()
-        self.order, self.disk_bytes, self.python = ORDER, DISK_BYTES, ""
+        self.order, self.disk_bytes, self.programs = ORDER, DISK_BYTES, {}
 
     def dispose(self) -> None:
         self.close()
@@ -166,10 +166,9 @@ class Rack:
             "folder": str(folder),
             "disk_bytes": self.disk_bytes,
             "order": list(self.order),
-            "python": self.python,
             "shown": _shown(),
             "packages": sysconfig.get_path("purelib"),
-            "programs": {"/usr/local/bin/timeout": held.TIMEOUT},
+            "programs": {"/usr/local/bin/timeout": held.TIMEOUT, **self.programs},
             "held": held.WAIT,
         }
 

@@ -43,7 +43,7 @@ def test_links_are_heard_between_any_two_events_of_a_heap(cluster_dir: Path, mon
             return handle(event, at)
 
         running = asyncio.create_task(service.run())
-        await until(lambda: service._queue.empty(), "the coordinator to have begun")
+        await until(lambda: service._inbox._queue.empty(), "the coordinator to have begun")
         monkeypatch.setattr(service._machine, "handle", noted)
         busy = asyncio.create_task(others())
         for _ in range(HEAP):

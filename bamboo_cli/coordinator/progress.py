@@ -7,6 +7,7 @@ from statistics import median
 from bamboo_trainer.control import StepCommitted
 from bamboo_trainer.plan import NodeId, StepSummary, node_id_of
 
+from bamboo_cli.coordinator import untold
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.events import PreemptInstance, RecordStep, StoryKind
 from bamboo_cli.coordinator.run_entities import Progress, Run
@@ -37,17 +38,15 @@ def step_committed(board: Board, message: StepCommitted) -> None:
 
 def told_step(progress: Progress) -> int:
     """Somebody has told of every step up to here."""
-    return progress.committed_step if progress.untold_step is None else progress.untold_step - 1
+    return progress.untold[0][0] - 1 if progress.untold else progress.committed_step
 
 
 def _fill_in(board: Board, progress: Progress, message: StepCommitted) -> None:
     """A step that counts already, though nobody had told of it."""
     step = message.summary.step
-    if progress.untold_step is None or step < progress.untold_step:
-        return
-    _record(board, message.summary, message.plan_generation, message.learning_rate)
-    if step == progress.untold_step:
-        board.progress = replace(progress, untold_step=step + 1 if step < progress.committed_step else None)
+    if untold.holds(progress.untold, step):
+        _record(board, message.summary, message.plan_generation, message.learning_rate)
+        board.progress = replace(progress, untold=untold.told(progress.untold, step))
 
 
 def count(board: Board, step: int, summary: StepSummary | None, told: StepCommitted | None = None) -> None:
@@ -57,13 +56,11 @@ def count(board: Board, step: int, summary: StepSummary | None, told: StepCommit
     samples = run.spec.training.num_microbatches * run.spec.training.microbatch_size
     new = step - progress.committed_step
     loss = summary.loss if summary is not None else progress.loss
-    untold = step if summary is None else None
-    if new > 1:
-        untold = progress.committed_step + 1
+    first_told = step if summary is not None else step + 1
     progress = replace(
         _clock_in(board, progress),
         committed_step=step,
-        untold_step=untold if progress.untold_step is None else progress.untold_step,
+        untold=untold.added(progress.untold, progress.committed_step + 1, first_told),
         summary=summary,
         loss=loss,
         first_loss=progress.first_loss if progress.first_loss is not None else loss,
@@ -149,7 +146,7 @@ def go_back(board: Board, step: int) -> None:
         progress,
         committed_step=step,
         summary=None,
-        untold_step=progress.untold_step if told_step(progress) < step else None,
+        untold=untold.up_to(progress.untold, step),
         steps_rerun=progress.steps_rerun + lost,
         num_samples=progress.num_samples - lost * samples,
         num_tokens=progress.num_tokens - lost * progress.tokens_per_step,

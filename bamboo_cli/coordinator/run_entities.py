@@ -7,6 +7,7 @@ from bamboo_trainer.plan import Fetch, Plan, StepSummary, WorkerId
 
 from bamboo_cli.coordinator.settings import RunSpec
 from bamboo_cli.coordinator.states import PauseKind, RunReason, RunState
+from bamboo_cli.coordinator.untold import Untold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +116,8 @@ class Progress:
     run_id: str
     committed_step: int = -1
     """The newest committed step; goes back at a restore."""
-    untold_step: int | None = None
-    """The first step that is committed though nobody has told of it."""
+    untold: Untold = ()
+    """Steps that are committed though nobody has told of them."""
     loss: float | None = None
     first_loss: float | None = None
     summary: StepSummary | None = None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from bamboo_trainer.control import DigestMismatch, TrainingSpec
 from bamboo_trainer.plan import Mode
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bamboo_cli.coordinator import events as ev
@@ -183,6 +183,20 @@ AUTO = [(None, None, None, None), (2, None, None, 1), (1, None, Mode.BUBBLE, 1),
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(operations, st.booleans(), st.sampled_from(AUTO), st.integers(2, 5))
+@example(  # a step that nobody lives to tell of is no reason to record those behind it again
+    ops=[
+        ("pump", 4),
+        ("step", 0),
+        *[("pump", 0)] * 4,
+        ("kill worker", 0),
+        *[("pump", 0)] * 3,
+        ("restart", 0),
+        ("pump", 0),
+    ],
+    begun=True,
+    asked=AUTO[0],
+    num_nodes=2,
+)
 def test_whatever_happens_a_run_that_is_left_to_the_planner_gets_done(
     ops: list[tuple[str, int]],
     begun: bool,

@@ -2,17 +2,16 @@
 
     python killed_at.py NUMBER RECORD ARGUMENTS...
 
-Deeds are what others can see: a file or folder of ``BAMBOO_HOME`` made, opened for writing, renamed, linked or removed,
-a database opened, a process started. RECORD lists them.
+Deeds are what others can see: a file or folder of ``BAMBOO_HOME`` made, renamed, linked or removed, a process started.
+RECORD lists them. Looking whether a coordinator lives is none: how often a command does depends on its machine.
 """
 
 import os
 import signal
 import sys
 
-FILES = ("os.mkdir", "os.rename", "os.link", "os.remove", "sqlite3.connect")
+FILES = ("os.mkdir", "os.rename", "os.link", "os.remove")
 START = "subprocess.Popen"
-WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 def main() -> None:
@@ -22,8 +21,8 @@ def main() -> None:
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:
         nonlocal num_done
-        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITES
-        if event != START and not ((writes or event in FILES) and home in str(arguments[0])):
+        makes = event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_CREAT
+        if event != START and not ((makes or event in FILES) and home in str(arguments[0])):
             return
         os.write(record, f"{event} {arguments[0]}\n".encode())
         if num_done == number:

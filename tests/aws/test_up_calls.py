@@ -113,7 +113,7 @@ def test_an_up_that_is_ended_before_it_asked_for_anything_has_rented_nothing(
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_an_up_killed_at_any_of_its_deeds_is_made_good_by_the_next(cloud: Cloud, bamboo: AwsBamboo) -> None:
-    """A file made, renamed or removed, a database opened, a process started: it dies there, at each in turn."""
+    """A file made, renamed or removed, a process started: it dies there, at each in turn."""
     job = bamboo.job(nodes=NODES, stages=NODES)
     for number in itertools.count():
         up = bamboo.begin("up", job, "--yes", program=(killed_at.__file__, str(number), bamboo.folder / "deeds"))

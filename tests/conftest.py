@@ -1,5 +1,6 @@
 """For tests of the whole product: whatever they started ends with them; one that went well must have left nothing."""
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,12 @@ settings.register_profile(
     "shared", deadline=None
 )  # how long an example takes says more about the machine than about us
 settings.load_profile("shared")
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now (torch alone has a million objects) is visited by no collection of garbage any more."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -122,18 +122,20 @@ def lose_everywhere(size: Size, *, all_ways: bool, helped: bool = False) -> int:
     reference = undisturbed(*size)
     num_worlds = 0
     for boundary in range(1, reference.num_actions + 1):
+        spare: World | None = start(*size)
+        assert spare is not None
+        victim, action = lose_at(spare, boundary)
+        survivors = [w for w in spare.executors if w != victim]
+        ways = [
+            (reached, late)
+            for index, reached in enumerate(deliveries(spare, victim))
+            for late in (None, survivors[(boundary + index) % len(survivors)])
+        ]
         for strike_after in (False, True):
-            probe = start(*size)
-            victim, action = lose_at(probe, boundary)
-            survivors = [w for w in probe.executors if w != victim]
-            ways = [
-                (reached, late)
-                for index, reached in enumerate(deliveries(probe, victim))
-                for late in (None, survivors[(boundary + index) % len(survivors)])
-            ]
             for reached, late in ways if all_ways else (ways[0], ways[(2 * boundary + 1) % len(ways)]):
-                world = start(*size)
-                lose_at(world, boundary)
+                world, spare = spare or start(*size), None
+                if world.num_actions < boundary:
+                    assert lose_at(world, boundary) == (victim, action)
                 if strike_after:
                     world.executors[victim].perform(action)
                 world.lose(victim, reached)

@@ -4,6 +4,7 @@ A frame is under way until its receiver is next visited. A lost worker's frames 
 test decides, link by link: what a broken TCP connection does.
 """
 
+import functools
 import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection
@@ -35,6 +36,7 @@ def worker_name(pipeline_index: int, stage_index: int) -> WorkerId:
     return WorkerId(f"w{pipeline_index}.{stage_index}")
 
 
+@functools.cache
 def grid_plan(
     num_pipelines: int,
     num_stages: int | tuple[int, ...],

@@ -214,11 +214,12 @@ class Plan:
 
     def parts_of(self, stage: StagePlan) -> tuple[Part, ...]:
         """One, where nobody helps."""
+        if stage.parts:
+            return stage.parts
         pipeline = self.pipelines[stage.pipeline_index]
-        whole = Part(
-            first_microbatch=pipeline.first_microbatch, end_microbatch=pipeline.end_microbatch, host=stage.host
+        return (
+            Part(first_microbatch=pipeline.first_microbatch, end_microbatch=pipeline.end_microbatch, host=stage.host),
         )
-        return stage.parts or (whole,)
 
     def load(self) -> Counter[WorkerId]:
         """Microbatches of stages that each worker runs in a step."""

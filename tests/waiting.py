@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 DEADLINE_S = 60.0
+REST = 9
+"""So many times what a look took is slept after it: who waits leaves the processor to those that are waited for."""
 
 T = TypeVar("T")
 
@@ -23,8 +25,11 @@ def wait_until(
 ) -> T:
     """For what happens in another process: the first answer that is true. Fails with ``what``."""
     deadline = time.monotonic() + deadline_s
-    while not (found := condition()):
-        if time.monotonic() > deadline:
+    while True:
+        begun = time.monotonic()
+        if found := condition():
+            return found
+        looked_s = time.monotonic() - begun
+        if begun > deadline:
             raise AssertionError(f"waited {deadline_s:.0f} s for {what if isinstance(what, str) else what()}")
-        time.sleep(0.02)
-    return found
+        time.sleep(max(0.02, min(REST * looked_s, 0.2)))

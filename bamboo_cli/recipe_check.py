@@ -3,14 +3,13 @@
 import importlib.util
 import json
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, fields
 from typing import Any
 
 from bamboo_trainer.control import encode
 
-from bamboo_cli import output
+from bamboo_cli import check_process, output
 from bamboo_cli.config import JobConfig
 from bamboo_cli.errors import BambooError, UsageError
 from bamboo_cli.jobs import run_spec
@@ -80,23 +79,13 @@ def _try(job: JobConfig) -> dict[str, Any]:
 def _run_check(job: JobConfig, spec: bytes) -> tuple[int, bytes, bytes]:
     """Exit code, standard output and error. The process does not outlive this call. Raises BambooError: too slow."""
     deadline = time.monotonic() + TIMEOUT_S
-    command = [sys.executable, "-m", "bamboo_trainer.check"]
-    pipe = subprocess.PIPE
-    with (
-        output.waiting(f"the recipe {job.recipe} to be tried") as saw,
-        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as check,
-    ):
-        try:
-            while time.monotonic() < deadline:
-                try:
-                    stdout, stderr = check.communicate(spec, timeout=LOOK_S)
-                except subprocess.TimeoutExpired:  # asked again, without input, it goes on where it was
-                    spec = b""
-                    saw("")
-                else:
-                    return check.returncode, stdout, stderr
-        finally:
-            check.kill()  # does nothing once it has ended
+    with output.waiting(f"the recipe {job.recipe} to be tried") as saw, check_process.begin() as check:
+        while time.monotonic() < deadline:
+            try:
+                return check.communicate(spec, timeout_s=LOOK_S)
+            except subprocess.TimeoutExpired:  # asked again, without input, it goes on where it was
+                spec = b""
+                saw("")
     raise BambooError(
         f"recipe {job.recipe} was still busy after {TIMEOUT_S:.0f} s; nothing was rented",
         next_step="A recipe should only describe the layers and open the data.",

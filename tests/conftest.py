@@ -1,14 +1,20 @@
 """For tests of the whole product: whatever they started ends with them; one that went well must have left nothing."""
 
 import gc
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from bamboo_trainer import births
 from hypothesis import settings
 
 from tests.cluster import Bamboo
+from tests.waiting import wait_until
+
+LOAD_S = 100.0
 
 if TYPE_CHECKING:
     from tests.aws.double import AwsDouble
@@ -25,9 +31,22 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="session")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """What commands find in their environment so that they share one load of torch: docs/nursery.md."""
+    if sys.platform != "linux":
+        yield {}
+        return
+    listens = tmp_path_factory.mktemp("nursery") / "socket"
+    with subprocess.Popen([*births.COMMAND, str(listens)]) as process:
+        wait_until(listens.exists, "the nursery to load", deadline_s=LOAD_S)
+        yield {births.SHARED_VARIABLE: str(listens)}
+        process.kill()
+
+
 @pytest.fixture
-def bamboo(tmp_path: Path) -> Iterator[Bamboo]:
-    yield from _ended_with(Bamboo(folder=tmp_path))
+def bamboo(tmp_path: Path, nursery: dict[str, str]) -> Iterator[Bamboo]:
+    yield from _ended_with(Bamboo(folder=tmp_path, environment=dict(nursery)))
 
 
 def _ended_with(bamboo: Bamboo) -> Iterator[Bamboo]:
@@ -40,14 +59,15 @@ def _ended_with(bamboo: Bamboo) -> Iterator[Bamboo]:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, nursery: dict[str, str]) -> Callable[..., str]:
     """The weights of a job that nothing happens to. Each job is run once."""
     known: dict[str, str] = {}
 
     def weights(**changes: Any) -> str:
         key = repr(sorted(changes.items()))
         if key not in known:
-            for bamboo in _ended_with(Bamboo(folder=tmp_path_factory.mktemp("undisturbed"))):
+            folder = tmp_path_factory.mktemp("undisturbed")
+            for bamboo in _ended_with(Bamboo(folder=folder, environment=dict(nursery))):
                 summary = bamboo.run(**changes)
                 assert (summary["failovers"], summary["preemptions"], summary["steps_rerun"]) == (0, 0, 0)
                 known[key] = summary["weights_sha256"]

@@ -138,12 +138,11 @@ def _kill(life: _Life) -> None:
 
 def _inherited() -> _Life | None:
     """The one that a node of the local cloud was born with."""
-    said = os.environ.pop(births.NURSERY_VARIABLE, "")
-    if not said:
+    found = births.inherited()
+    if found is None:
         return None
-    number, pid = map(int, said.split(":"))
-    os.set_inheritable(number, False)
-    return _life(Newborn(pid), socket.socket(fileno=number))
+    link, pid = found
+    return _life(Newborn(pid), link)
 
 
 async def _start() -> _Life:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from bamboo_trainer import births
-from bamboo_trainer.births import Birth, BirthError
+from bamboo_trainer.births import Birth, BirthError, BirthKind
 from bamboo_trainer.control import (
     Adopt,
     Exit,
@@ -169,7 +169,7 @@ class Workers:
         with self._open_log(worker) as output:
             worker.log_start = output.tell()
             if self._nursery is not None:
-                birth = Birth(command=self._command, environment=environment, folder=os.getcwd(), is_node=False)
+                birth = Birth(command=self._command, environment=environment, folder=os.getcwd(), kind=BirthKind.WORKER)
                 try:
                     return await self._nursery.bear(birth, (output.fileno(), control.fileno()))
                 except BirthError as error:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from bamboo_agent.messages import StartWorker, StopWorker, TellWorker, WorkerExited, WorkerStarted
 from bamboo_trainer import births
-from bamboo_trainer.births import Birth, BirthError, Child
+from bamboo_trainer.births import Birth, BirthError, BirthKind, Child
 from bamboo_trainer.control import Prepare, Prepared, TrainingSpec, WorkerReady
 from bamboo_trainer.plan import WorkerId
 
@@ -86,7 +86,7 @@ def node(tmp_path: Path, nursery: Nursery, coordinator: CoordinatorDouble) -> It
         command=(sys.executable, "-m", "bamboo_agent"),
         environment={**os.environ, "BAMBOO_NODE_CONFIG": str(tmp_path / "config.json"), MARK: str(tmp_path)},
         folder=str(tmp_path),
-        is_node=True,
+        kind=BirthKind.NODE,
     )
     with (tmp_path / "agent.log").open("wb") as log:
         node = Node(tmp_path, nursery.bear(birth, log.fileno()))
@@ -330,7 +330,7 @@ def test_a_child_that_others_have_reaped_has_ended() -> None:
 
 
 def a_worker(folder: Path, **environment: str) -> Birth:
-    return Birth(command=("worker",), environment=environment, folder=str(folder), is_node=False)
+    return Birth(command=("worker",), environment=environment, folder=str(folder), kind=BirthKind.WORKER)
 
 
 def test_an_environment_that_has_no_room_is_refused(tmp_path: Path, nursery: Nursery) -> None:

@@ -40,6 +40,7 @@ def kill_coordinator(cluster_dir: Path) -> None:
 
 def test_run_ends_with_one_json_object_and_nothing_left(bamboo: Bamboo) -> None:
     """Given a job with a noticed preemption, when run, then the last line has all that a script wants to know."""
+    bamboo.environment.clear()  # no nursery but the local cloud's own
     found = bamboo.run(**TWO_STAGES, nodes=3, drill=[{"step": 6, "stage": 1, "notice": True}])
 
     assert found["state"] == "done"

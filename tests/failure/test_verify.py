@@ -28,8 +28,8 @@ DRILL = [
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bamboo]:
-    bamboo = Bamboo(folder=tmp_path_factory.mktemp("verified"))
+def finished(tmp_path_factory: pytest.TempPathFactory, nursery: dict[str, str]) -> Iterator[Bamboo]:
+    bamboo = Bamboo(folder=tmp_path_factory.mktemp("verified"), environment=dict(nursery))
     recipe = bamboo.folder / "recipe.py"
     recipe.write_text(RECIPE)
     shape = {"pipelines": 2, "stages": 2, "nodes": 5, "local": WITHOUT_REPLACEMENT}

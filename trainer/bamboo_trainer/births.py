@@ -5,6 +5,7 @@ adopts orphans while it asks, inherits it. So the asker reaps it and may signal 
 the nursery may be killed at any moment without harm to those that were born. See docs/nursery.md.
 
 The asker and the nursery talk over a SOCK_SEQPACKET pair: ``READY`` once, then one reply a birth. Linux only.
+A nursery that several commands share listens at a path, and what it bears for them is nobody's child.
 """
 
 import contextlib
@@ -16,15 +17,21 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from enum import StrEnum
+
+from bamboo_trainer import shown
 
 NURSERY_VARIABLE = "BAMBOO_NURSERY"
 """``fd:pid`` of the nursery that a newborn node has beside it; in the nursery itself: its end of the pair."""
+SHARED_VARIABLE = "BAMBOO_SHARED_NURSERY"
+"""Where a nursery listens that was started with this path as its argument; whoever runs commands may set it."""
 ROOM_VARIABLE = "BAMBOO_NURSERY_ROOM"
 ROOM_BYTES = 16 << 10
 """What a newborn's environment may be longer than that which its nursery was started with."""
 READY = b"ready"
 MESSAGE_BYTES = 1 << 17
+SHARED_ANSWER_S = 5.0
+"""For either side of a shared nursery: who is slower is left alone."""
 UNKNOWN_EXIT = 255
 COMMAND = (sys.executable, "-m", "bamboo_trainer.nursery")
 
@@ -38,18 +45,27 @@ class BirthError(Exception):
     """The nursery is not there or could not do it; nobody was born. Start the process cold."""
 
 
+class BirthKind(StrEnum):
+    WORKER = "worker"
+    """A child of its asker, with whom it dies."""
+    NODE = "node"
+    """Leads a session of its own, with a nursery of its own beside it, executes its command and outlives its asker."""
+    CHECK = "check"
+    """``bamboo_trainer.check``, nobody's child; the socket is its standard input and output, and ends with a line that
+    has the exit code."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Birth:
-    """What is asked for. Two open files travel with it for a worker (log, control socket), the log alone for a node."""
+    """What is asked for. Two open files travel with it (log, socket), for a node the log alone."""
 
     command: tuple[str, ...]
-    """A node's agent, which is executed; of a worker only what ``ps`` shows."""
+    """What a node executes; of others only what ``ps`` shows."""
     environment: Mapping[str, str]
     """All of it, but for the number of the control socket."""
     folder: str
     """The working directory."""
-    is_node: bool
-    """Leads a session of its own, with a nursery of its own beside it, and outlives its asker."""
+    kind: BirthKind
 
 
 # --- the asker's side ---
@@ -88,7 +104,12 @@ class Child:
 
 def environment_for(environment: Mapping[str, str], end: socket.socket) -> dict[str, str]:
     """What a nursery is started with (``COMMAND``); it inherits ``end`` of a SOCK_SEQPACKET pair."""
-    return {**environment, NURSERY_VARIABLE: str(end.fileno()), ROOM_VARIABLE: "." * ROOM_BYTES}
+    return {**with_room(environment), NURSERY_VARIABLE: str(end.fileno())}
+
+
+def with_room(environment: Mapping[str, str]) -> dict[str, str]:
+    """What is longer than its nursery's own environment finds place in it."""
+    return {**environment, ROOM_VARIABLE: "." * ROOM_BYTES}
 
 
 @contextlib.contextmanager
@@ -105,6 +126,27 @@ def adopting() -> Iterator[None]:
 def ask(nursery: socket.socket, birth: Birth, files: Sequence[int]) -> None:
     """To be answered while ``adopting``. Raises OSError when the nursery is gone."""
     socket.send_fds(nursery, [json.dumps(asdict(birth)).encode()], files)
+
+
+def ask_shared(path: str, birth: Birth, files: Sequence[int]) -> int:
+    """The newborn's number; it is no child of this process. Raises BirthError, OSError."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as nursery:
+        nursery.settimeout(SHARED_ANSWER_S)
+        nursery.connect(path)
+        if nursery.recv(len(READY)) != READY:
+            raise BirthError("the nursery has ended")
+        ask(nursery, birth, files)
+        return pid_in(nursery.recv(MESSAGE_BYTES))
+
+
+def inherited() -> tuple[socket.socket, int] | None:
+    """The nursery that this process was born with: its link and its number. None: none, or it was taken before."""
+    said = os.environ.pop(NURSERY_VARIABLE, "")
+    if not said:
+        return None
+    number, pid = map(int, said.split(":"))
+    os.set_inheritable(number, False)
+    return socket.socket(fileno=number), pid
 
 
 def pid_in(reply: bytes) -> int:
@@ -125,17 +167,31 @@ def die_with_parent() -> None:
 # --- the nursery's side ---
 
 
-def serve(asker: socket.socket) -> bool:
-    """Bears children. True in a newborn worker, which goes on from here; False in a nursery whose asker is gone."""
+def serve_all(listener: socket.socket) -> Birth | None:
+    """Whoever connects, one after the other, for ever. Returns in a newborn only, as ``serve`` does."""
+    nursery = os.getpid()
+    os.register_at_fork(after_in_child=listener.close)  # nobody shall connect to a child when the nursery is gone
+    while os.getpid() == nursery:
+        asker, _ = listener.accept()
+        asker.settimeout(SHARED_ANSWER_S)
+        with asker, contextlib.suppress(TimeoutError):
+            if born := serve(asker):
+                return born
+    return None
+
+
+def serve(asker: socket.socket) -> Birth | None:
+    """Bears children. In a newborn, which goes on from here: what was asked for. None: the asker is gone."""
     asker_pid = os.getppid()
     try:
         asker.send(READY)
         while True:
             message, files, _, _ = socket.recv_fds(asker, MESSAGE_BYTES, 2, socket.MSG_CMSG_CLOEXEC)
             if not message:
-                return False
+                return None
             try:
-                birth = Birth(**json.loads(message))
+                birth = _decode(message)
+                _check_python(birth)
                 _check_room(birth)
                 born = _bear()
             except (BirthError, OSError, ValueError) as error:
@@ -150,7 +206,13 @@ def serve(asker: socket.socket) -> bool:
             for file in files:
                 os.close(file)
     except ConnectionError:
-        return False
+        return None
+
+
+def _decode(message: bytes) -> Birth:
+    """Raises ValueError."""
+    asked = json.loads(message)
+    return Birth(**{**asked, "kind": BirthKind(asked["kind"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,12 +257,12 @@ def _bear() -> _Born | None:
     return _Born(pid=int(told), go=go_in)
 
 
-def _begin(birth: Birth, files: Sequence[int], asker_pid: int) -> bool:
+def _begin(birth: Birth, files: Sequence[int], asker_pid: int) -> Birth | None:
     """In the newborn; returns what ``serve`` does."""
     log, *control = files
-    if birth.is_node:
+    if birth.kind is BirthKind.NODE:
         os.setsid()
-    else:
+    elif birth.kind is BirthKind.WORKER:
         die_with_parent()
         if os.getppid() != asker_pid:
             os._exit(1)
@@ -214,16 +276,16 @@ def _begin(birth: Birth, files: Sequence[int], asker_pid: int) -> bool:
     os.chdir(birth.folder)
     os.environ.clear()
     os.environ.update(birth.environment)
-    _show(COMMAND if birth.is_node else birth.command, _environment_block(birth))
-    if birth.is_node:
+    shown.show(COMMAND if birth.kind is BirthKind.NODE else birth.command, birth.environment)
+    if birth.kind is BirthKind.NODE:
         return _become_node(birth)
     os.environ["BAMBOO_CONTROL_FD"] = str(control[0])
     signal.signal(signal.SIGINT, signal.default_int_handler)  # an agent's child is never started with it ignored
-    return True
+    return birth
 
 
-def _become_node(birth: Birth) -> bool:  # noqa: RET503 - execve does not return
-    """This process becomes the agent; its child is the agent's nursery, and returns what ``serve`` does."""
+def _become_node(birth: Birth) -> Birth | None:  # noqa: RET503 - execve does not return
+    """This process becomes the agent (or another daemon); its child is its nursery, and returns as ``serve`` does."""
     node_pid = os.getpid()
     agents_end, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     nursery = os.fork()
@@ -240,34 +302,13 @@ def _become_node(birth: Birth) -> bool:  # noqa: RET503 - execve does not return
     os.execve(birth.command[0], birth.command, environment)
 
 
-# --- what /proc shows ---
-
-
-def _environment_block(birth: Birth) -> bytes:
-    return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in birth.environment.items())
-
-
-def _bounds() -> tuple[int, int, int, int]:
-    """Where this process's arguments and environment were put by exec: starts and ends (proc(5), stat, 48 to 51)."""
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    arguments_start, arguments_end, start, end = (int(field) for field in fields[45:49])
-    return arguments_start, arguments_end, start, end
+def _check_python(birth: Birth) -> None:
+    """Raises BirthError."""
+    if birth.kind is not BirthKind.WORKER and birth.command[0] != sys.executable:
+        raise BirthError(f"what it has loaded is that of {sys.executable}")
 
 
 def _check_room(birth: Birth) -> None:
     """Raises BirthError."""
-    _, _, start, end = _bounds()
-    if len(_environment_block(birth)) > end - start:
-        raise BirthError(f"an environment of more than {end - start} bytes")
-
-
-def _show(command: Sequence[str], environment: bytes) -> None:
-    """Others know processes by ``/proc/PID/environ`` (the local cloud finds an instance's so): make it true.
-
-    It shows the memory that exec filled. Nothing in this process points there any more: ``os.environ`` was emptied and
-    filled again, which makes new strings. (PostgreSQL and setproctitle write into the same place.)
-    """
-    arguments_start, arguments_end, start, end = _bounds()
-    arguments = b"".join(os.fsencode(word) + b"\0" for word in command)
-    for text, first, last in ((arguments, arguments_start, arguments_end), (environment, start, end)):
-        ctypes.memmove(first, text[: last - first - 1].ljust(last - first, b"\0"), last - first)
+    if shown.num_bytes(birth.environment) > (room := shown.room_bytes()):
+        raise BirthError(f"an environment of more than {room} bytes")

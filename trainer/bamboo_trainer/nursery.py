@@ -1,5 +1,6 @@
 """``python -m bamboo_trainer.nursery``: loads torch and all that a worker needs, once, and forks workers for whoever
-started it (an agent, or the local cloud for the nodes of this machine). It ends with that one. See docs/nursery.md.
+started it (an agent, or the local cloud for the nodes of this machine). It ends with that one. With a path as argument
+it listens there, for all commands that are run with that path in ``BAMBOO_SHARED_NURSERY``. See docs/nursery.md.
 """
 
 import gc
@@ -8,22 +9,54 @@ import socket
 import sys
 
 from bamboo_trainer import births
+from bamboo_trainer.births import Birth, BirthKind
 
 
 def main() -> int:
-    asker = socket.socket(fileno=int(os.environ[births.NURSERY_VARIABLE]))
-    asker.set_inheritable(False)
+    if sys.argv[1:] and births.ROOM_VARIABLE not in os.environ:
+        os.execve(sys.executable, [*births.COMMAND, sys.argv[1]], births.with_room(os.environ))
     before = set(os.environ)
     num_threads = load()
     added = {name: value for name, value in os.environ.items() if name not in before}  # by torch
-    if not births.serve(asker):
+    born = _serve_all(sys.argv[1]) if sys.argv[1:] else _serve_asker()
+    if born is None:
         return 0
     from bamboo_trainer import __main__ as worker
+    from bamboo_trainer import check
 
-    sys.argv = [str(worker.__file__)]
+    module = worker if born.kind is BirthKind.WORKER else check
+    sys.argv = [str(module.__file__)]
     os.environ.update(added)
     be_like_new(num_threads)
-    return worker.main()
+    return worker.main() if born.kind is BirthKind.WORKER else _check()
+
+
+def _serve_asker() -> Birth | None:
+    asker = socket.socket(fileno=int(os.environ[births.NURSERY_VARIABLE]))
+    asker.set_inheritable(False)
+    return births.serve(asker)
+
+
+def _serve_all(path: str) -> Birth | None:
+    births.die_with_parent()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(path)
+        os.chmod(path, 0o600)
+        listener.listen()
+        return births.serve_all(listener)
+
+
+def _check() -> int:
+    """In a newborn: over the socket, with its exit code as the last line, since nobody is there to reap it."""
+    from bamboo_trainer import check
+
+    link = int(os.environ.pop("BAMBOO_CONTROL_FD"))
+    os.dup2(link, 0)
+    os.dup2(link, 1)
+    os.close(link)
+    exit_code = check.main()
+    print(exit_code, flush=True)
+    return exit_code
 
 
 def load() -> int:
@@ -40,7 +73,7 @@ def load() -> int:
 
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    for module in ("bamboo_trainer.__main__", *READY_RECIPES.values()):
+    for module in ("bamboo_trainer.__main__", "bamboo_trainer.check", *READY_RECIPES.values()):
         importlib.import_module(module)
     warm_up()
     lay_out(load_recipe("mlp", {}))

@@ -13,7 +13,7 @@ from pathlib import Path
 from bamboo_cli.errors import BambooError, StateError
 from bamboo_cli.providers.local_cloud import store
 from bamboo_cli.providers.local_cloud.api import Api
-from bamboo_cli.providers.local_cloud.calls import ADDRESS, API_FILE, ApiAddress
+from bamboo_cli.providers.local_cloud.calls import ADDRESS, API_FILE, BORN, LOG_FILE, ApiAddress
 from bamboo_cli.providers.local_cloud.cloud import LocalCloud
 
 log = logging.getLogger(__name__)
@@ -28,10 +28,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bamboo_cli.providers.local_cloud", description=__doc__)
     parser.add_argument("folder", type=Path, help="where the cloud keeps its state and its instances")
     parser.add_argument("--idle-s", type=float, default=IDLE_S, help="end that long after the last instance has")
+    parser.add_argument(BORN, action="store_true", help="this process is the daemon: born in the background")
     arguments = parser.parse_args()
     folder: Path = arguments.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if arguments.born:
+        return serve_here(folder, idle_s=arguments.idle_s)
     return detach(folder, lambda ready: serve(folder, idle_s=arguments.idle_s, ready=ready))
+
+
+def serve_here(folder: Path, *, idle_s: float) -> int:
+    """In this process, whose standard streams are where they should be; its clients look for ``api.json``."""
+    _begin_log()
+    try:
+        serve(folder, idle_s=idle_s, ready=lambda: None)
+    except (BambooError, OSError) as error:
+        log.error("%s", error)
+        return 1
+    return 0
 
 
 def detach(folder: Path, work: Callable[[Callable[[], None]], None]) -> int:
@@ -42,12 +56,13 @@ def detach(folder: Path, work: Callable[[Callable[[], None]], None]) -> int:
         with os.fdopen(reading, "rb") as answer:
             told = answer.read()
         if told != READY:
-            print(told.decode(errors="replace") or f"the local cloud died, see {folder}/daemon.log", file=sys.stderr)
+            print(told.decode(errors="replace") or f"the local cloud died, see {folder}/{LOG_FILE}", file=sys.stderr)
         return 0 if told == READY else 1
     os.close(reading)
     os.setsid()
     os.chdir(folder)
-    _redirect(folder / "daemon.log")
+    _redirect(folder / LOG_FILE)
+    _begin_log()
     with os.fdopen(writing, "wb", buffering=0) as pipe:
 
         def ready() -> None:
@@ -97,6 +112,9 @@ def _redirect(path: Path) -> None:
         os.dup2(source, target)
     os.close(nowhere)
     os.close(output)
+
+
+def _begin_log() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
 

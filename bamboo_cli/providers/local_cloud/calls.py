@@ -14,6 +14,9 @@ from bamboo_cli.providers.local_cloud.model import Request
 from bamboo_cli.providers.local_cloud.trace import Change
 
 API_FILE = "api.json"
+LOG_FILE = "daemon.log"
+BORN = "--born"
+"""For a daemon of a nursery that commands share: it is in the background already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Asks the local cloud, and starts it when it is not there."""
 
 import http.client
+import logging
 import os
 import subprocess
 import sys
@@ -9,14 +10,19 @@ from pathlib import Path
 from typing import TypeVar
 
 import psutil
+from bamboo_agent.config import has_nursery
+from bamboo_trainer import births
+from bamboo_trainer.births import Birth, BirthError, BirthKind
 from pydantic import TypeAdapter, ValidationError
 
 from bamboo_cli.errors import CloudError
 from bamboo_cli.providers.local_cloud.calls import (
     ADDRESS,
     API_FILE,
+    BORN,
     CALLS,
     FAILURE,
+    LOG_FILE,
     YES_OR_NO,
     ApiAddress,
     Call,
@@ -24,6 +30,8 @@ from bamboo_cli.providers.local_cloud.calls import (
     Retire,
     error_of,
 )
+
+log = logging.getLogger(__name__)
 
 CALL_S = 30.0
 START_S = 30.0
@@ -131,10 +139,14 @@ class CloudClient:
                 next_step=f"Its log is {self._folder}/daemon.log.",
             )
         command = [sys.executable, "-m", "bamboo_cli.providers.local_cloud", str(self._folder)]
+        command += ["--idle-s", str(self._idle_s)]
+        environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+        if self._is_born(command, environment, deadline):
+            return
         try:
             started = subprocess.run(
-                [*command, "--idle-s", str(self._idle_s)],
-                env={name: value for name, value in os.environ.items() if name not in NOT_INHERITED},
+                command,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -149,6 +161,27 @@ class CloudClient:
             )
         if started.returncode != 0:
             time.sleep(PAUSE_S)  # another client's is starting, or the last one is ending
+
+    def _is_born(self, command: list[str], environment: dict[str, str], deadline: float) -> bool:
+        """Of a nursery that commands share, with one of its own. False: there is none, or it came to nothing."""
+        shared = environment.get(births.SHARED_VARIABLE)
+        if not shared or not has_nursery():
+            return False
+        birth = Birth(command=(*command, BORN), environment=environment, folder=str(self._folder), kind=BirthKind.NODE)
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = os.open(self._folder / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            daemon = psutil.Process(births.ask_shared(shared, birth, (file,)))
+            while self._daemon() is None:
+                if daemon.status() == psutil.STATUS_ZOMBIE or time.monotonic() > deadline:
+                    return False
+                time.sleep(PAUSE_S)
+        except (OSError, BirthError, psutil.Error) as error:
+            log.warning("the nursery at %s could not be used: %s", shared, error)
+            return False
+        finally:
+            os.close(file)
+        return True
 
 
 def _name(call: Call) -> str:

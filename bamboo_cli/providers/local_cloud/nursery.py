@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bamboo_agent.config import has_nursery
 from bamboo_trainer import births
-from bamboo_trainer.births import Birth, BirthError, Child
+from bamboo_trainer.births import Birth, BirthError, BirthKind, Child
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +24,15 @@ class Nursery:
     """The caller lets one thread in at a time. What goes wrong here costs time only: nodes boot without it."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Child | None = None
         self._link: socket.socket
-        self._begun_at = 0.0
+        self._begun_at = time.monotonic()
         self._has_loaded = False
         self._is_of_use = has_nursery()
+        if (found := births.inherited()) is not None:
+            self._link, pid = found
+            self._link.setblocking(False)
+            self._process = Child(pid)
 
     def begin(self) -> None:
         """Have one, if there can be one."""
@@ -69,7 +73,7 @@ class Nursery:
         """As ``processes.start`` does. Raises BirthError, OSError."""
         if self._process is None or not self._has_loaded:
             raise BirthError("there is no nursery")
-        birth = Birth(command=tuple(command), environment=environment, folder=str(folder), is_node=True)
+        birth = Birth(command=tuple(command), environment=environment, folder=str(folder), kind=BirthKind.NODE)
         with (folder / "agent.log").open("ab") as output, births.adopting():
             try:
                 births.ask(self._link, birth, (output.fileno(),))

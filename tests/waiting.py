@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 DEADLINE_S = 60.0
@@ -18,6 +18,13 @@ async def until(condition: Callable[[], bool], what: str, deadline_s: float = DE
     while not condition():
         assert time.monotonic() < deadline, f"waited {deadline_s} s for {what}"
         await asyncio.sleep(0.005)
+
+
+async def repeat(work: Callable[[], Awaitable[None]], is_over: Callable[[], bool], *, every_s: float = 0.002) -> None:
+    """What a double of a real process does again and again, with a pause between."""
+    while not is_over():
+        await work()
+        await asyncio.sleep(every_s)
 
 
 def wait_until(

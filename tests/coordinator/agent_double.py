@@ -47,14 +47,14 @@ from bamboo_trainer.control import (
 from bamboo_trainer.plan import NodeId, Plan, StepSummary, WorkerId
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
+from websockets.protocol import State
 
 from bamboo_cli.providers.base import Instance, NodeConfig
+from tests.waiting import repeat
 
 LAYERS = ("first", "second")
 STEP_S = 0.002
 """What a step is said to take; nobody waits for it."""
-RETRY_S = 0.002
-"""Between two tries to reach a coordinator that is dead, as a real agent's: the life goes on with the next one."""
 
 
 @dataclass
@@ -88,20 +88,21 @@ class AgentDouble:
 
     async def live(self) -> None:
         """Until it is told to leave; a lost link is made again for ever."""
-        url = f"ws://{self.config.coordinator_address}:{self.config.coordinator_port}/agent"
-        headers = {"Authorization": f"Bearer {self.config.secret}"}
         try:
-            while not self.over:
-                with suppress(OSError, WebSocketException):
-                    async with connect(url, additional_headers=headers) as link:
-                        await link.send(encode(self._join()).decode())
-                        async for text in link:
-                            await self._heed(link, decode_to_agent(text))
-                self.link = None
-                await asyncio.sleep(RETRY_S)
+            await repeat(self._live_with_one_link, lambda: self.over)
         finally:
             for task in self.tasks:
                 task.cancel()
+
+    async def _live_with_one_link(self) -> None:
+        url = f"ws://{self.config.coordinator_address}:{self.config.coordinator_port}/agent"
+        headers = {"Authorization": f"Bearer {self.config.secret}"}
+        with suppress(OSError, WebSocketException):
+            async with connect(url, additional_headers=headers) as link:
+                await link.send(encode(self._join()).decode())
+                async for text in link:
+                    await self._heed(link, decode_to_agent(text))
+        self.link = None
 
     def _join(self) -> Join:
         return Join(
@@ -166,10 +167,11 @@ class AgentDouble:
                 await self._relay(worker.worker_id, model)
 
     async def _beat(self, link: ClientConnection, beat_s: float) -> None:
-        with suppress(ConnectionClosed):
-            while True:
+        async def beat() -> None:
+            with suppress(ConnectionClosed):
                 await link.send(encode(Beat(silence_s=dict.fromkeys(self.workers, 0.0))).decode())
-                await asyncio.sleep(beat_s)
+
+        await repeat(beat, lambda: link.state is State.CLOSED, every_s=beat_s)
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -8,7 +8,6 @@ import os
 import socket
 import sys
 import threading
-import time
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -119,9 +118,10 @@ class Training(threading.Thread):
 
 
 def beat() -> None:
-    while True:
+    over = threading.Event()
+    say(WorkerBeat())
+    while not over.wait(float(os.environ.get("BAMBOO_BEAT_S", "1"))):
         say(WorkerBeat())
-        time.sleep(float(os.environ.get("BAMBOO_BEAT_S", "1")))
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ imports: $(READY)
 
 # Tests of whole clusters wait more than they compute, so there are more of them at a time than the two cores of CI.
 tests: $(READY)
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadscope
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadscope --no-loadscope-reorder
 
 # AWS with real machines behind its instances; needs root, and says what else (tests/aws/README.md).
 vms: $(READY)

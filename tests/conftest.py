@@ -25,6 +25,11 @@ settings.register_profile(
 settings.load_profile("shared")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those of the whole product first: they take longest, and would be waited for alone at the end."""
+    items.sort(key=lambda item: not {"bamboo", "undisturbed", "finished"} & {*getattr(item, "fixturenames", ())})
+
+
 def pytest_collection_finish() -> None:
     """What is loaded by now (torch alone has a million objects) is visited by no collection of garbage any more."""
     gc.collect()

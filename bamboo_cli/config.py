@@ -7,6 +7,7 @@ import math
 import re
 from typing import Annotated, Any, Literal, Self
 
+from bamboo_trainer.control import DeviceWish
 from bamboo_trainer.plan import Mode, RedundancyMemory
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -219,7 +220,12 @@ class JobConfig(_Section):
         gt=0,
         le=MAX_NUMBER,
         description="Memory that a worker has for the model, in GB, which `auto` keeps within; of the accelerator, "
-        "where there is one. By default no limit is known.",
+        "where there is one. By default what is free there, less a tenth; no limit is known of a CPU.",
+    )
+    device: DeviceWish = Field(
+        DeviceWish.AUTO,
+        description="What a worker computes on: a GPU where torch finds one on the node, else the CPU (`auto`); `cpu`; "
+        "or `cuda`, which ends the run where there is none.",
     )
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="Where and how often to save.")
     lease_s: float = Field(

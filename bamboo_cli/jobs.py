@@ -127,6 +127,7 @@ def run_spec(
             checkpoint_every=AUTO if job.checkpoint.every == "auto" else job.checkpoint.every,
             digest_every=job.digest_every,
             redundancy_memory=job.redundancy_memory,
+            device=job.device,
             kills=tuple(_kill(entry) for entry in job.drill if entry.action is not None),
         ),
         num_pipelines=None if job.pipelines == "auto" else job.pipelines,

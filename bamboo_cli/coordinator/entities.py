@@ -75,6 +75,10 @@ class Worker:
     since: float
     address: str = ""
     port: int = 0
+    device: str = ""
+    """What it computes on; empty before it is prepared."""
+    device_bytes: int | None = None
+    """Of that device's memory, free for the model; None: no limit is known."""
 
     @property
     def node_id(self) -> NodeId:

@@ -75,4 +75,5 @@ def _worker(worker: Worker, plan: Plan | None) -> WorkerStatus:
         state=worker.state,
         hosts=tuple(stage.place for stage in plan.hosted_by(worker.worker_id)) if plan is not None else (),
         shadows=tuple(stage.place for stage in plan.shadowed_by(worker.worker_id)) if plan is not None else (),
+        device=worker.device,
     )

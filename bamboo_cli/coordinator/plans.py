@@ -14,6 +14,7 @@ from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.run_entities import Pause, Run, Stop
 from bamboo_cli.coordinator.states import PauseKind, RunState
+from bamboo_cli.coordinator.weather import memory_bytes
 
 # --- stopping ---------------------------------------------------------------------------------------------------
 
@@ -83,7 +84,7 @@ def try_fail_over(board: Board, lost: list[WorkerId]) -> bool:
     plan = fail_over(before, lost, board.cluster.generation + 1)
     if plan is None:
         return False
-    plan = with_help(plan, before, lambda worker_id, stage: _room(run, worker_id, stage))
+    plan = with_help(plan, before, lambda worker_id, stage: _room(board, run, worker_id, stage))
     board.next_generation()
     struck = any(stage.host in lost for stage in run.plan.stages())
     if not struck:
@@ -96,10 +97,10 @@ def try_fail_over(board: Board, lost: list[WorkerId]) -> bool:
     return True
 
 
-def _room(run: Run, worker_id: WorkerId, stage: StagePlan) -> int:
+def _room(board: Board, run: Run, worker_id: WorkerId, stage: StagePlan) -> int:
     """For how many microbatches of the stage the worker has memory, as far as its limit is known."""
     assert run.plan is not None
-    limit = run.spec.memory_bytes
+    limit = memory_bytes(board)
     if limit is None or not run.costs:
         return MAX_APART
     own = run.plan.hosted_by(worker_id)[0].place

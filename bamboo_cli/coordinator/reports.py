@@ -15,6 +15,8 @@ _FAULTS = {
     Fault.RECIPE: RunReason.RECIPE,
     Fault.LOSS_NOT_FINITE: RunReason.LOSS_NOT_FINITE,
     Fault.CHECKPOINT_UNREADABLE: RunReason.CHECKPOINT_UNREADABLE,
+    Fault.DEVICE: RunReason.DEVICE,
+    Fault.OUT_OF_MEMORY: RunReason.OUT_OF_MEMORY,
     Fault.BUG: RunReason.BUG,
 }
 

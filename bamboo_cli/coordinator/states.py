@@ -89,6 +89,8 @@ class RunReason(StrEnum):
     LOSS_NOT_FINITE = "loss not finite"
     CHECKPOINT_UNREADABLE = "checkpoint unreadable"
     CHECKPOINT_UNWRITABLE = "checkpoint unwritable"
+    DEVICE = "no such device"
+    OUT_OF_MEMORY = "out of memory"
     WORKER_CRASHES = "worker crashes"
     NO_NODES = "no nodes"
     BUG = "bug"

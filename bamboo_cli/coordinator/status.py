@@ -28,6 +28,8 @@ class WorkerStatus:
     hosts: tuple[tuple[int, int], ...]
     """(pipeline_index, stage_index) of the stages that it runs under the newest plan."""
     shadows: tuple[tuple[int, int], ...]
+    device: str = ""
+    """Name of what it computes on; empty before it is prepared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,8 @@ LATELY_S = 3600.0
 """Losses and nodes of so long ago count."""
 UNSETTLED = 3
 """So many losses lately make a pattern; fewer are bad luck."""
+MEMORY_USED = 0.9
+"""Of what is free on a device; the allocator's slack is not in the formula of ``memory``."""
 BURST_S = 2.0
 """Losses so close to each other are one."""
 
@@ -44,8 +46,19 @@ def weather(board: Board) -> Weather:
         link_bytes_per_s=_rounded(known.link_bytes_per_s or PRIOR_BYTES_PER_S),
         switch_s=_rounded(max(PRIOR_SWITCH_S, (PRIOR_SWITCH_S + known.pause_s) / (1 + num_switches))),
         restore_s=_rounded(_restore_s(board)),
-        memory_bytes=run.spec.memory_bytes,
+        memory_bytes=memory_bytes(board),
     )
+
+
+def memory_bytes(board: Board) -> int | None:
+    """That a worker has for the model: as the job says, else what is free on the poorest of their devices, less what
+    the allocator's slack takes; in whole GB, so that it changes seldom. None: no limit is known."""
+    assert board.run is not None
+    if board.run.spec.memory_bytes is not None:
+        return board.run.spec.memory_bytes
+    workers = (worker for node in board.nodes.values() if node.state in LEASED for worker in node.workers)
+    free = [worker.device_bytes for worker in workers if worker.device_bytes is not None]
+    return int(MEMORY_USED * min(free) // 1e9 * 1e9) if free else None
 
 
 def num_accelerators(board: Board) -> int:

@@ -93,7 +93,8 @@ def prepared(board: Board, worker: Worker, message: Prepared) -> None:
     if run.state is RunState.PROFILING and worker.worker_id == run.profiler and not run.costs:
         board.run = replace(run, costs=message.costs or _equal_costs(message))
     state = WorkerState.PREPARED if is_final else WorkerState.READY
-    node = board.put_worker(replace(worker, state=state, since=board.now))
+    told = replace(worker, device=message.device, device_bytes=message.device_bytes)
+    node = board.put_worker(replace(told, state=state, since=board.now))
     accelerator = replace(node.accelerators[worker.accelerator], num_crashes=0)
     board.put_accelerator(node, worker.accelerator, accelerator)
 

@@ -1,7 +1,7 @@
 """Which numbers are the same: executors over torch in one process, whatever the cut, the pipelines, the losses."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -99,12 +99,13 @@ def train(
     aside: bool = False,
     helped: bool = False,
     helper_too: int | None = None,
+    make_world: Callable[..., TorchWorld] = TorchWorld,
 ) -> dict[str, torch.Tensor]:
     """``helper_too``: so many actions after that loss, the one that helps is lost as well."""
     num_layers = len(load_recipe(*recipe).layers)
     plan = grid_plan(num_pipelines, num_stages, 6, num_layers // num_stages, mode, level)
     assert plan.num_layers == num_layers
-    world = TorchWorld(recipe, 6, folder, aside=aside)
+    world = make_world(recipe, 6, folder, aside=aside)
     for worker_id in plan.worker_ids():
         world.add_worker(worker_id)
     world.adopt(plan)

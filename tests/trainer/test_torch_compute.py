@@ -5,8 +5,9 @@ import pytest
 import torch
 from bamboo_trainer.models import mlp
 from bamboo_trainer.models.gpt2 import recipe as gpt2_recipe
+from bamboo_trainer.norms import clip_scale
 from bamboo_trainer.recipe import LayerFactory, Recipe, RecipeError, TiedParameter, load_recipe
-from bamboo_trainer.torch_compute import TorchCompute, clip_scale
+from bamboo_trainer.torch_compute import TorchCompute
 from torch import nn
 
 from tests.trainer.torch_world import HandRunWorld, make_spec, make_stage, over_the_wire

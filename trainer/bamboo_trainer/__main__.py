@@ -8,10 +8,12 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from queue import SimpleQueue
 
 from bamboo_trainer import control
 from bamboo_trainer.compute import Compute
+from bamboo_trainer.device import FAILURES, Device, find_device
 from bamboo_trainer.drill import DrillExecutor, strike
 from bamboo_trainer.executor import Executor, Report, Send
 from bamboo_trainer.loop import Inbox, WorkerLoop
@@ -25,6 +27,8 @@ log = logging.getLogger("bamboo.worker")
 SWITCH_S = 0.0005
 """How long the thread that computes may keep the interpreter from those that send and receive (Python: 5 ms): all peers
 wait for what these have. Measured: 1 % of a step of 0.4 s."""
+DEVICE_FAILED = 4
+"""Exit code."""
 
 
 class AgentChannel:
@@ -52,7 +56,7 @@ class AgentChannel:
             self.say(control.WorkerBeat())
 
 
-def main() -> int:
+def main(find_device: Callable[[control.DeviceWish], Device] = find_device) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(message)s", stream=sys.stderr)
     environment = os.environ
     worker_id = WorkerId(environment["BAMBOO_WORKER_ID"])
@@ -68,7 +72,7 @@ def main() -> int:
         strike_here = functools.partial(strike, cut=transport.cut)
         return DrillExecutor(node_id, strike_here, worker_id, spec, compute, send, report)
 
-    loop = WorkerLoop(worker_id, inbox, channel.say, make_executor)
+    loop = WorkerLoop(worker_id, inbox, channel.say, make_executor, find_device=find_device)
     transport = SocketTransport(
         worker_id,
         environment.get("BAMBOO_LISTEN_ADDRESS", "127.0.0.1"),
@@ -84,6 +88,9 @@ def main() -> int:
     log.info("worker %s listens on %s:%d", worker_id, transport.address, transport.port)
     try:
         loop.run(transport)
+    except FAILURES:  # like a machine that is lost: the run goes on without it, and another worker may do better
+        log.exception("the device failed")
+        os._exit(DEVICE_FAILED)  # what it is at may not let the process end in good order
     except BaseException as error:  # the edge: a bug is reported, also sys.exit in a recipe, then the process ends
         log.exception("bug")
         channel.say(control.WorkerFailed(fault="bug", detail=f"{type(error).__name__}: {error}"))

@@ -36,6 +36,14 @@ class Kill:
     stage_index: int | None = None
 
 
+class DeviceWish(StrEnum):
+    """Where a worker shall compute. ``auto``: on a GPU where torch finds one, else on the CPU."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSpec:
     """One run, as every worker of it is told. The global batch is ``num_microbatches * microbatch_size`` samples."""
@@ -57,6 +65,7 @@ class TrainingSpec:
     digest_every: int = 100
     """Steps between comparisons of shadows with their owners; 0: never."""
     redundancy_memory: RedundancyMemory = RedundancyMemory.DEVICE
+    device: DeviceWish = DeviceWish.AUTO
     num_threads: int = 1
     """Fixed, since sums over threads change bits (LayerNorm and bias gradients)."""
     kills: tuple[Kill, ...] = ()
@@ -183,6 +192,10 @@ class Prepared:
     layer_names: tuple[str, ...]
     costs: tuple[LayerCost, ...] = ()
     """Only after ``Prepare(profile=True)``."""
+    device: str = ""
+    """Name of the device that the worker computes on."""
+    device_bytes: int | None = None
+    """Of its memory, free before the worker put anything there; None: no limit is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,6 +395,8 @@ class Fault:
     RECIPE = "recipe"
     LOSS_NOT_FINITE = "loss_not_finite"
     CHECKPOINT_UNREADABLE = "checkpoint_unreadable"
+    DEVICE = "device"
+    OUT_OF_MEMORY = "out_of_memory"
     BUG = "bug"
 
 
@@ -390,7 +405,7 @@ class WorkerFailed:
     """The run cannot go on as it is. ``detail`` is written for people; a traceback goes to the worker's log."""
 
     kind: Literal["worker_failed"] = "worker_failed"
-    fault: Literal["recipe", "loss_not_finite", "checkpoint_unreadable", "bug"]
+    fault: Literal["recipe", "loss_not_finite", "checkpoint_unreadable", "device", "out_of_memory", "bug"]
     detail: str
     step: int | None = None
 

@@ -1,6 +1,7 @@
 """What workers say to each other. Every frame carries the generation that its sender runs under."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from bamboo_trainer.compute import Value
 from bamboo_trainer.plan import StepSummary
@@ -93,3 +94,13 @@ class Update:
 
 
 Frame = Datum | Held | SyncState | FetchLayer | LayerHere | LearnLayer | Taught | Update
+
+
+def with_values(frame: Frame, change: Callable[[Value], Value]) -> Frame:
+    """The frame with the values of a step changed. States of layers stay: they are host bytes anyway."""
+    match frame:
+        case Datum():
+            return replace(frame, value=change(frame.value))
+        case Update():
+            return replace(frame, sums={unit: [change(chunk) for chunk in sums] for unit, sums in frame.sums.items()})
+    return frame

@@ -14,6 +14,7 @@ LayerState = dict[str, Tensor | float | int | bool | None]
 plain numbers)."""
 
 PARAMETER, BUFFER, OPTIMIZER = "parameter/", "buffer/", "optimizer/"
+CPU = torch.device("cpu")
 
 
 class FlatGradient:
@@ -23,8 +24,9 @@ class FlatGradient:
     still be read (by a peer in this process, by a socket that has not sent it yet) while the next one is computed.
     """
 
-    def __init__(self, layout: LayerLayout) -> None:
+    def __init__(self, layout: LayerLayout, device: torch.device) -> None:
         self._layout = layout
+        self._device = device
         self._buffers: list[Tensor] = []
         self._views: list[list[Tensor]] = []
         self._turn = -1
@@ -36,7 +38,7 @@ class FlatGradient:
             self._epoch = epoch
             self._turn = (self._turn + 1) % 2
             if len(self._buffers) <= self._turn:
-                flat = torch.zeros(self._layout.num_elements, dtype=self._layout.dtype)
+                flat = torch.zeros(self._layout.num_elements, dtype=self._layout.dtype, device=self._device)
                 self._buffers.append(flat)
                 pieces = enumerate(self._layout.pieces)
                 views = [split(self._layout, flat[piece.first : piece.end], index) for index, piece in pieces]
@@ -52,8 +54,11 @@ class HeldLayer:
         module: nn.Module,
         layout: LayerLayout,
         optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+        device: torch.device = CPU,
     ) -> None:
-        self.module = module.train()
+        """The module is moved to the device."""
+        self.module = module.train().to(device) if device != CPU else module.train()
+        self._device = device
         self.layout = layout
         named = dict(module.named_parameters())
         self._trained = {p.name: named[p.name] for piece in layout.pieces for p in piece.parameters}
@@ -78,7 +83,7 @@ class HeldLayer:
         if apart is None:
             gradient = self._gradient(pipeline_index)
         else:
-            gradient = self._apart[pipeline_index, apart] = FlatGradient(self.layout)
+            gradient = self._apart[pipeline_index, apart] = FlatGradient(self.layout, self._device)
         for parameter, view in zip(self._trained.values(), gradient.of(epoch)[1], strict=True):
             parameter.grad = view
         self._collecting = (pipeline_index, epoch, apart)
@@ -94,7 +99,7 @@ class HeldLayer:
 
     def _gradient(self, pipeline_index: int) -> FlatGradient:
         if pipeline_index not in self._gradients:
-            self._gradients[pipeline_index] = FlatGradient(self.layout)
+            self._gradients[pipeline_index] = FlatGradient(self.layout, self._device)
         return self._gradients[pipeline_index]
 
     def update(self, reduced: Mapping[int, Sequence[Tensor]], scale: float, learning_rate: float) -> None:
@@ -151,8 +156,8 @@ class HeldLayer:
         return state
 
     def snapshot(self) -> LayerState:
-        """A copy that later steps do not change."""
-        return {name: v.clone() if isinstance(v, Tensor) else v for name, v in self.state().items()}
+        """A copy in host memory, that later steps do not change."""
+        return {name: v.to(CPU, copy=True) if isinstance(v, Tensor) else v for name, v in self.state().items()}
 
     def load(self, state: LayerState) -> None:
         """Take over a state, bit for bit. Raises ValueError when it is not of such a layer."""
@@ -181,7 +186,13 @@ class HeldLayer:
                 if parameter_name not in self._trained:
                     raise ValueError(f"layer {self.layout.name} trains no parameter {parameter_name}")
                 entry = self._optimizer.state[self._trained[parameter_name]]
-                entry[key] = value.clone() if isinstance(value, Tensor) else value
+                entry[key] = value.to(self._home(key), copy=True) if isinstance(value, Tensor) else value
+
+    def _home(self, key: str) -> torch.device:
+        """Where an optimizer has this of its state; as torch's own ``load_state_dict`` has it."""
+        assert self._optimizer is not None
+        on_device = any(group.get("capturable") or group.get("fused") for group in self._optimizer.param_groups)
+        return CPU if key == "step" and not on_device else self._device
 
 
 def split(layout: LayerLayout, flat: Tensor, piece_index: int) -> list[Tensor]:

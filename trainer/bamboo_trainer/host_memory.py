@@ -148,6 +148,7 @@ class _Entry:
         self.gradient: Tensor | None = None
         self._wanted = value.is_floating_point()
         self._shape = torch.empty_like(value, device="meta")
+        self._device = value.device
 
     def enter(self, value: Tensor) -> Tensor:
         if not self._wanted:
@@ -155,14 +156,14 @@ class _Entry:
         anchor = torch.empty(0, device=value.device, requires_grad=True)
         return cast(Tensor, _PassOn.apply(value, anchor, self))  # type: ignore[no-untyped-call]
 
-    def result(self, device: torch.device) -> Tensor | None:
+    def result(self) -> Tensor | None:
         """With the strides of the input, as a leaf would have it."""
         if not self._wanted:
             return None
         if self.gradient is None:
-            return torch.zeros_like(self._shape, device=device)
+            return torch.zeros_like(self._shape, device=self._device)
         same = self.gradient.stride() == self._shape.stride()
-        return self.gradient if same else torch.empty_like(self._shape, device=device).copy_(self.gradient)
+        return self.gradient if same else torch.empty_like(self._shape, device=self._device).copy_(self.gradient)
 
 
 class _PassOn(torch.autograd.Function):
@@ -195,8 +196,7 @@ class LayerAside:
                 torch.autograd.backward([edge for edge, _ in used], [part for _, part in used])
         if not self._entries:
             return None
-        device = next((part.device for part in _parts(gradient) if part is not None), torch.device("cpu"))
-        results = tuple(entry.result(device) for entry in self._entries)
+        results = tuple(entry.result() for entry in self._entries)
         return results if self._is_tuple else results[0]
 
 

@@ -6,28 +6,45 @@ the inbox or write to the agent.
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Literal, Protocol
+
+import torch
 
 from bamboo_trainer import control
+from bamboo_trainer.device import CPU, Device, DeviceError, find_device
 from bamboo_trainer.executor import Executor, Report, Send
-from bamboo_trainer.frames import Frame
+from bamboo_trainer.frames import Frame, with_values
 from bamboo_trainer.link import FrameArrived, FromPeers, LinkDown, LinkUp
 from bamboo_trainer.manifest import CheckpointError
 from bamboo_trainer.model_file import write_model
+from bamboo_trainer.outbox import Outbox
 from bamboo_trainer.plan import Member, Plan, PlanKind, WorkerId
 from bamboo_trainer.profile import measure_layers
 from bamboo_trainer.recipe import Recipe, RecipeError, load_recipe
 from bamboo_trainer.recorder import RecordingExecutor
-from bamboo_trainer.schedule import Action
 from bamboo_trainer.torch_compute import TorchCompute
 from bamboo_trainer.wrapping import ExecutorLike
 
 log = logging.getLogger("bamboo.worker")
 
-Inbox = SimpleQueue[FromPeers | control.ToWorker]
+WHAT_HELPS = (
+    "Make `microbatch_size` smaller, or cut the layers into more `stages`; with `redundancy_memory: host`, or "
+    "`redundancy: lazy` or `mirror`, less is kept for losses. Then train again: it goes on from the last checkpoint"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFailed:
+    """What a frame carries could not be copied from the device."""
+
+    error: Exception
+
+
+Inbox = SimpleQueue[FromPeers | control.ToWorker | CopyFailed]
 
 
 class Transport(Protocol):
@@ -42,8 +59,28 @@ MakeExecutor = Callable[[WorkerId, control.TrainingSpec, TorchCompute, Send, Rep
 class _Job:
     """The run that this worker was prepared for."""
 
-    def __init__(self, spec: control.TrainingSpec, recipe: Recipe, compute: TorchCompute, executor: RecordingExecutor):
-        self.spec, self.recipe, self.compute, self.executor = spec, recipe, compute, executor
+    def __init__(
+        self,
+        spec: control.TrainingSpec,
+        recipe: Recipe,
+        device: Device,
+        compute: TorchCompute,
+        executor: RecordingExecutor,
+        outbox: Outbox | None,
+    ) -> None:
+        self.spec, self.recipe, self.device, self.compute, self.executor = spec, recipe, device, compute, executor
+        self._outbox = outbox
+
+    def receive(self, peer: WorkerId, frame: Frame) -> None:
+        if self.device.apart:
+            frame = with_values(frame, self.device.to_device)
+        self.executor.receive(peer, frame)
+
+    def close(self) -> None:
+        """What was sent and saved before is on its way, and on disk."""
+        if self._outbox is not None:
+            self._outbox.close()
+        self.compute.close()
 
 
 class WorkerLoop:
@@ -56,6 +93,7 @@ class WorkerLoop:
         report: Report,
         make_executor: MakeExecutor = Executor,
         clock: Callable[[], float] = time.monotonic,
+        find_device: Callable[[control.DeviceWish], Device] = find_device,
     ) -> None:
         self._worker_id = worker_id
         self._inbox = inbox
@@ -63,6 +101,8 @@ class WorkerLoop:
         self._tell_agent = report
         self._make_executor = make_executor
         self._clock = clock
+        self._find_device = find_device
+        self._device = CPU
         self._last_commit_at = self._learn_began_at = clock()
         self._job: _Job | None = None
 
@@ -87,26 +127,40 @@ class WorkerLoop:
             executor = self._job.executor if self._job else None
             action = executor.next() if executor and self._inbox.empty() else None
             if executor and action is not None:
-                self._perform(executor, action)
+                with self._telling(str(action)):
+                    executor.perform(action)
                 continue
             item = self._inbox.get()
             if isinstance(item, control.Exit):
                 break
-            self._take(item)
+            with self._telling(type(item).__name__):
+                self._take(item)
         if self._job:
-            self._job.compute.close()
+            self._job.close()
 
-    def _perform(self, executor: ExecutorLike, action: Action) -> None:
+    @contextmanager
+    def _telling(self, doing: str) -> Iterator[None]:
+        """What no other try would mend is told, and ends the run."""
         try:
-            executor.perform(action)
+            yield
         except RecipeError as error:
-            log.exception("step failed")
-            self._job = None
-            self._tell_agent(control.WorkerFailed(fault="recipe", detail=str(error)))
+            self._fail("recipe", str(error))
+        except DeviceError as error:
+            self._fail("device", str(error))
+        except torch.OutOfMemoryError:
+            full = self._device.explain_full()
+            self._fail("out_of_memory", f"{doing}: the device's memory is full: {full}. {WHAT_HELPS}")
 
-    def _take(self, item: FromPeers | control.ToWorker) -> None:
+    def _fail(self, fault: Literal["recipe", "device", "out_of_memory"], detail: str) -> None:
+        log.exception("%s: %s", fault, detail)
+        self._job = None
+        self._tell_agent(control.WorkerFailed(fault=fault, detail=detail))
+
+    def _take(self, item: FromPeers | control.ToWorker | CopyFailed) -> None:
         job = self._job
         match item:
+            case CopyFailed():
+                raise item.error
             case control.Prepare():
                 self._prepare(item)
             case control.WriteModel() if job:
@@ -124,7 +178,7 @@ class WorkerLoop:
             case control.Save() if job:
                 job.executor.save(item.generation, item.step)
             case FrameArrived() if job:
-                job.executor.receive(item.peer, item.frame)
+                job.receive(item.peer, item.frame)
             case LinkUp() if job:
                 job.executor.link_up(item.peer)
             case LinkUp() | LinkDown():
@@ -135,23 +189,35 @@ class WorkerLoop:
     def _prepare(self, item: control.Prepare) -> None:
         """What is already prepared is not built again (a coordinator that was started anew asks twice)."""
         spec = item.spec
-        try:
-            if self._job is None or self._job.spec != spec:
-                recipe = load_recipe(spec.recipe, spec.recipe_options, spec.recipe_source)
-                if self._job:
-                    self._job.compute.close()
-                compute = TorchCompute(spec, recipe, self._tell_agent)
-                executor = self._make_executor(self._worker_id, spec, compute, self._transport.send, self._report)
-                recording = RecordingExecutor(executor, self._worker_id, spec.run_id, self._tell_agent)
-                self._job = _Job(spec, recipe, compute, recording)
-                log.info("prepared %s of run %s: %d layers", spec.recipe, spec.run_id, len(recipe.layers))
-            costs = measure_layers(spec, self._job.recipe) if item.profile else ()
-        except RecipeError as error:
-            log.warning("recipe: %s", error)
-            self._tell_agent(control.WorkerFailed(fault="recipe", detail=str(error)))
-            return
-        names = tuple(name for name, _ in self._job.recipe.layers)
-        self._tell_agent(control.Prepared(run_id=spec.run_id, layer_names=names, costs=costs))
+        if self._job is None or self._job.spec != spec:
+            if self._job:
+                self._job.close()
+                self._job = None  # its memory is free before the next one's is needed
+            self._job = self._make_job(spec)
+            log.info("prepared %s of run %s on %s", spec.recipe, spec.run_id, self._job.device.name)
+        job = self._job
+        costs = measure_layers(spec, job.recipe, job.device) if item.profile else ()
+        self._tell_agent(
+            control.Prepared(
+                run_id=spec.run_id,
+                layer_names=tuple(name for name, _ in job.recipe.layers),
+                costs=costs,
+                device=job.device.name,
+                device_bytes=job.device.free_bytes,
+            )
+        )
+
+    def _make_job(self, spec: control.TrainingSpec) -> _Job:
+        device = self._device = self._find_device(spec.device)
+        recipe = load_recipe(spec.recipe, spec.recipe_options, spec.recipe_source)
+        compute = TorchCompute(spec, recipe, self._tell_agent, device=device)
+        outbox = None
+        if device.apart:
+            outbox = Outbox(device, self._transport.send, lambda error: self._inbox.put(CopyFailed(error)))
+        send = outbox.send if outbox is not None else self._transport.send
+        executor = self._make_executor(self._worker_id, spec, compute, send, self._report)
+        recording = RecordingExecutor(executor, self._worker_id, spec.run_id, self._tell_agent)
+        return _Job(spec, recipe, device, compute, recording, outbox)
 
     def _adopt(self, job: _Job, plan: Plan) -> None:
         log.info("plan %d (%s) from step %d: %s", plan.generation, plan.kind, plan.first_step, plan.reason)

@@ -15,6 +15,7 @@ from torch import Tensor, UntypedStorage, nn
 
 from bamboo_trainer.batch import describe, load_batch
 from bamboo_trainer.control import LayerCost, TrainingSpec
+from bamboo_trainer.device import CPU, NOT_OF_THE_RECIPE, Device
 from bamboo_trainer.layout import build
 from bamboo_trainer.recipe import LayerFactory, Recipe, RecipeError
 from bamboo_trainer.stage import Activation, StageGraph
@@ -23,19 +24,19 @@ NUM_REPEATS = 3
 """After one that warms caches up; the median counts."""
 
 
-def measure_layers(spec: TrainingSpec, recipe: Recipe) -> tuple[LayerCost, ...]:
+def measure_layers(spec: TrainingSpec, recipe: Recipe, device: Device = CPU) -> tuple[LayerCost, ...]:
     """Seconds and bytes of each layer for one microbatch. Raises RecipeError when layers do not fit together.
 
     Layers whose factories are equal ``functools.partial`` objects and whose inputs have equal shapes are measured once.
     """
     torch.set_num_threads(spec.num_threads)
-    value, targets = load_batch(spec, recipe, 0, 0)
+    value, targets = device.to_device(load_batch(spec, recipe, 0, 0))
     costs: list[LayerCost] = []
     measured: dict[tuple[object, ...], tuple[LayerCost, Activation]] = {}
     for index, layer in enumerate(recipe.layers):
         key = (*_identity(layer), describe(value), index == 0, index == len(recipe.layers) - 1)
         if key not in measured:
-            measured[key] = _measure(recipe, index, value, targets)
+            measured[key] = _measure(recipe, index, value, targets, device)
         cost, value = measured[key]
         costs.append(replace(cost, name=layer.name))
     return tuple(costs)
@@ -54,6 +55,8 @@ def forward_layer(recipe: Recipe, index: int, module: nn.Module, value: Activati
     try:
         graph.advance(checked, needs_input_gradient=index > 0)
     except RecipeError:
+        raise
+    except NOT_OF_THE_RECIPE:
         raise
     except Exception as error:
         giver = f"layer {recipe.layers[index - 1].name}" if index else "the data set"
@@ -76,6 +79,8 @@ def _add_loss(recipe: Recipe, graph: StageGraph, targets: Any) -> None:
     what = f"the output of layer {recipe.layers[-1].name}, {describe(output)}, and the targets, {describe(targets)}"
     try:
         graph.advance(lambda *x: recipe.loss(x if len(x) > 1 else x[0], targets), needs_input_gradient=True)
+    except NOT_OF_THE_RECIPE:
+        raise
     except Exception as error:
         raise RecipeError(f"the loss does not take {what}: {type(error).__name__}: {error}") from error
     loss = graph.output
@@ -108,36 +113,42 @@ def keep_track(run: Callable[[], StageGraph], module: nn.Module) -> tuple[StageG
     return graph, sum(storage.nbytes() for storage in kept.values())
 
 
-def measure_optimizer(recipe: Recipe, module: nn.Module) -> tuple[int, float]:
+def measure_optimizer(recipe: Recipe, module: nn.Module, device: Device = CPU) -> tuple[int, float]:
     """Bytes of its state, and seconds of a step that does not have to make it. The parameters have gradients."""
     trained = [p for p in module.parameters() if p.requires_grad]
     if not trained:
         return 0, 0.0
     optimizer = recipe.optimizer(trained)
     optimizer.step()
+    device.synchronize()
     begun = time.perf_counter()
     optimizer.step()
+    device.synchronize()
     took_s = time.perf_counter() - begun
     tensors = [v for state in optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
     return sum(num_bytes(tensor) for tensor in tensors), took_s
 
 
-def _measure(recipe: Recipe, index: int, value: Activation, targets: Any) -> tuple[LayerCost, Activation]:
-    module = build(recipe.layers[index]).train()
+def _measure(
+    recipe: Recipe, index: int, value: Activation, targets: Any, device: Device
+) -> tuple[LayerCost, Activation]:
+    module = build(recipe.layers[index]).train().to(device.torch_device)
     forwards, backwards, output = [], [], value
     for _ in range(1 + NUM_REPEATS):
         begun = time.perf_counter()
         graph = forward_layer(recipe, index, module, value, targets)
+        device.synchronize()
         middle = time.perf_counter()
         if index < len(recipe.layers) - 1:
             output = graph.output
         gradient = _ones_like(graph.output)
         while graph.num_layers_done:
             gradient = graph.backward(gradient)
+        device.synchronize()
         forwards.append(middle - begun)
         backwards.append(time.perf_counter() - middle)
     _, kept_bytes = keep_track(partial(forward_layer, recipe, index, module, value, targets), module)
-    optimizer_bytes, update_s = measure_optimizer(recipe, module)
+    optimizer_bytes, update_s = measure_optimizer(recipe, module, device)
     cost = LayerCost(
         name=recipe.layers[index].name,
         forward_s=statistics.median(forwards[1:]),

@@ -6,7 +6,6 @@ for-loop's bits in the optimizer (``foreach``, never ``fused``).
 """
 
 import hashlib
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -17,17 +16,16 @@ from bamboo_trainer.batch import load_batch
 from bamboo_trainer.checkpoint import CheckpointWriter, Snapshot, digest_tensors, read_layer
 from bamboo_trainer.compute import Unit
 from bamboo_trainer.control import CheckpointFailed, LayerSaved, TrainingSpec
+from bamboo_trainer.device import CPU, NOT_OF_THE_RECIPE, Device
 from bamboo_trainer.held_layer import HeldLayer, LayerState
 from bamboo_trainer.host_memory import HostMemory
 from bamboo_trainer.layout import build, lay_out
 from bamboo_trainer.manifest import CheckpointError, Manifest, read_manifest
+from bamboo_trainer.norms import clip_scale, square_norm
 from bamboo_trainer.plan import RedundancyMemory, StagePlan
 from bamboo_trainer.randomness import seed_of
 from bamboo_trainer.recipe import Recipe, RecipeError
 from bamboo_trainer.stage import Activation, StageGraph
-
-NORM_BLOCK = 1 << 16
-"""Elements that are squared in float64 at once: four times as fast as the whole, since it stays in the cache."""
 
 
 def warm_up() -> None:
@@ -50,11 +48,13 @@ class TorchCompute:
         recipe: Recipe,
         report: Callable[[LayerSaved | CheckpointFailed], None],
         host: HostMemory | None = None,
+        device: Device = CPU,
     ) -> None:
-        """``host``: of the device that layers are built on, unless given. Raises RecipeError when the layers do not
-        build or the ties do not fit."""
+        """``host``: of the device, unless given. Raises RecipeError when the layers do not build or the ties do not
+        fit."""
         torch.set_num_threads(spec.num_threads)
-        host = host or HostMemory(torch.get_default_device())
+        self._device = device
+        host = host or device.host_memory()
         self._host = host if spec.redundancy_memory is RedundancyMemory.HOST and host.copies else None
         layout = lay_out(recipe)
         self.num_layers = len(recipe.layers)
@@ -73,6 +73,7 @@ class TorchCompute:
     # --- within a step ---
 
     def begin_step(self, step: int) -> None:
+        self._device.wait_for_copies()  # of gradients whose memory is used again
         self._step = step
         self._epoch += 1
         self._graphs: dict[tuple[int, int, int], StageGraph] = {}
@@ -85,6 +86,7 @@ class TorchCompute:
         graph.fetch_output()
         while graph.num_layers_done < len(stage.layers):
             self._advance(graph, stage, microbatch)
+        self._device.synchronize()
         return None if stage.end_layer == self.num_layers else graph.output
 
     def loss(self, microbatch: int) -> float:
@@ -98,7 +100,13 @@ class TorchCompute:
             gradient = torch.full_like(graph.output, 1.0 / self._spec.num_microbatches)
         for layer in reversed(stage.layers):
             self._layers[layer].collect(stage.pipeline_index, self._epoch, microbatch if apart else None)
-            gradient = graph.backward(gradient)
+            try:
+                gradient = graph.backward(gradient)
+            except NOT_OF_THE_RECIPE:
+                raise
+            except Exception as error:
+                raise RecipeError(self._told(layer, microbatch, "backward", error)) from error
+        self._device.synchronize()
         return None if stage.first_layer == 0 else gradient
 
     def redundant_forward(self, stage: StagePlan, microbatch: int, inputs: Activation | None) -> bool:
@@ -107,6 +115,7 @@ class TorchCompute:
         complete = graph.num_layers_done == len(stage.layers)
         if complete and self._host is not None:
             graph.set_output_aside(self._host)
+        self._device.synchronize()
         return complete
 
     def redundant_output(self, stage: StagePlan, microbatch: int) -> Activation:
@@ -137,23 +146,26 @@ class TorchCompute:
             else:
                 own = (*module.parameters(), *module.buffers())
                 graph.advance_aside(run, needs_input_gradient=layer > 0, host=host, own=own)
+        except NOT_OF_THE_RECIPE:
+            raise
         except (Exception, SystemExit) as error:
-            raise RecipeError(
-                f"layer {self._layouts[layer].name}{' or the loss' if is_last else ''}, step {self._step}, "
-                f"microbatch {microbatch}: forward raised {type(error).__name__}: {error}"
-            ) from error
+            raise RecipeError(self._told(layer, microbatch, "forward", error)) from error
         if is_last:
             self._losses[microbatch] = graph.output
+
+    def _told(self, layer: int, microbatch: int, direction: str, error: BaseException) -> str:
+        what = f"layer {self._layouts[layer].name}{' or the loss' if layer == self.num_layers - 1 else ''}"
+        return f"{what}, step {self._step}, microbatch {microbatch}: {direction} raised {type(error).__name__}: {error}"
 
     def _batch(self, microbatch: int) -> tuple[Activation, Any]:
         if microbatch not in self._batches:
             self._seed("batch", microbatch)
-            self._batches[microbatch] = load_batch(self._spec, self._recipe, self._step, microbatch)
+            batch = load_batch(self._spec, self._recipe, self._step, microbatch)
+            self._batches[microbatch] = self._device.to_device(batch)
         return self._batches[microbatch]
 
     def _seed(self, purpose: str, *numbers: int) -> None:
-        # Not torch.manual_seed: it visits every kind of device and takes 100 µs instead of 1.
-        torch.default_generator.manual_seed(seed_of(purpose, self._spec.seed, self._step, *numbers))
+        self._device.seed(seed_of(purpose, self._spec.seed, self._step, *numbers))
 
     # --- reduction and commit ---
 
@@ -183,21 +195,18 @@ class TorchCompute:
         total = values[0] + values[1]
         for value in values[2:]:
             total += value
+        self._device.synchronize()
         return total
 
     def square_norm(self, unit: Unit, chunks: Sequence[Tensor]) -> float:
-        total = 0.0
-        for chunk in chunks:
-            for block in torch.split(chunk, NORM_BLOCK):
-                wide = block.double()
-                total += float(torch.dot(wide, wide))
-        return total
+        return square_norm(chunks)
 
     def apply(self, step: int, reduced: Mapping[int, Sequence[Tensor]], square_norms: Sequence[float]) -> None:
         scale = clip_scale(square_norms, self._recipe.clip_norm)
         learning_rate = self._recipe.learning_rate(step)
         for layer in self._layers.values():
             layer.update(reduced, scale, learning_rate)
+        self._device.synchronize()
 
     # --- holding layers ---
 
@@ -217,7 +226,8 @@ class TorchCompute:
 
     def _new_layer(self, layer: int) -> HeldLayer:
         torch.default_generator.manual_seed(seed_of("layer", self._spec.seed, layer))
-        return HeldLayer(build(self._recipe.layers[layer]), self._layouts[layer], self._recipe.optimizer)
+        module = build(self._recipe.layers[layer])  # on the CPU: a run starts from the same weights on any device
+        return HeldLayer(module, self._layouts[layer], self._recipe.optimizer, self._device.torch_device)
 
     def restore(self, layer: int, checkpoint_step: int) -> None:
         url = self._spec.checkpoint_url
@@ -274,7 +284,8 @@ class TorchCompute:
 
     def digest(self, layer: int) -> str:
         state = self._layers[layer].state()
-        digest = hashlib.sha256(digest_tensors(v for _, v in sorted(state.items()) if isinstance(v, Tensor)).encode())
+        tensors = (value.cpu() for _, value in sorted(state.items()) if isinstance(value, Tensor))
+        digest = hashlib.sha256(digest_tensors(tensors).encode())
         digest.update(repr(sorted((k, v) for k, v in state.items() if not isinstance(v, Tensor))).encode())
         return digest.hexdigest()
 
@@ -287,13 +298,3 @@ class TorchCompute:
     def close(self) -> None:
         """Waits until every checkpoint handed over is written or has failed."""
         self._writer.close()
-
-
-def clip_scale(square_norms: Sequence[float], clip_norm: float | None) -> float:
-    """What gradients are multiplied by: ``clip_norm`` over the global norm where that is larger, as torch's
-    ``clip_grad_norm_`` has it. A norm that is not finite clips nothing; the loss will say so.
-    """
-    if clip_norm is None:
-        return 1.0
-    norm = math.sqrt(sum(square_norms))
-    return clip_norm / (norm + 1e-6) if norm > clip_norm and math.isfinite(norm) else 1.0

@@ -108,6 +108,8 @@ class World:
         self.markers: set[int] = set()
         self.broken_checkpoints: set[int] = set()
         self.full_disk = False
+        self.free_bytes: dict[NodeId, int] = {}
+        """On the devices of those nodes."""
         self.told: list[ev.Tell] = []
         self.steps: dict[int, int] = {}
         self.committed: dict[int, int] = {}
@@ -398,7 +400,13 @@ class World:
         )
         self.report(
             worker,
-            control.Prepared(run_id=message.spec.run_id, layer_names=names, costs=costs if message.profile else ()),
+            control.Prepared(
+                run_id=message.spec.run_id,
+                layer_names=names,
+                costs=costs if message.profile else (),
+                device=f"the device of {worker.node_id}",
+                device_bytes=self.free_bytes.get(worker.node_id),
+            ),
         )
 
     def _adopt(self, worker: FakeWorker, plan: Plan) -> None:

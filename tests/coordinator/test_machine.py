@@ -11,6 +11,7 @@ from bamboo_cli.coordinator import events as ev
 from bamboo_cli.coordinator.checkpoints import MAX_STEPS, MIN_STEPS, interval_steps
 from bamboo_cli.coordinator.machine import Machine
 from bamboo_cli.coordinator.states import NodeReason, NodeState, RunReason, RunState, WorkerState
+from bamboo_cli.coordinator.weather import memory_bytes
 from bamboo_cli.providers.base import EndReason, Instance, InstanceState
 from tests.coordinator.scenario import Player
 from tests.coordinator.small_world import World
@@ -183,7 +184,13 @@ def test_a_worker_that_does_not_get_ready_is_started_anew() -> None:
 
 @pytest.mark.parametrize(
     ("fault", "reason"),
-    [("recipe", RunReason.RECIPE), ("loss_not_finite", RunReason.LOSS_NOT_FINITE), ("bug", RunReason.BUG)],
+    [
+        ("recipe", RunReason.RECIPE),
+        ("loss_not_finite", RunReason.LOSS_NOT_FINITE),
+        ("device", RunReason.DEVICE),
+        ("out_of_memory", RunReason.OUT_OF_MEMORY),
+        ("bug", RunReason.BUG),
+    ],
 )
 def test_a_fault_that_no_other_try_would_mend_ends_the_run(fault: str, reason: RunReason) -> None:
     world = play("cluster nodes=2", "train steps=8 stages=2 every=2", "steps 3")
@@ -195,6 +202,24 @@ def test_a_fault_that_no_other_try_would_mend_ends_the_run(fault: str, reason: R
     assert (state, found) == (RunState.FAILED, reason)
     assert detail == "n1/1: it was so"
     assert not world.all_workers(), "its workers are stopped"
+
+
+def test_the_planner_keeps_within_what_is_free_on_the_poorest_device() -> None:
+    # given GPUs of two sizes
+    free_bytes = {NodeId("n1"): 24_000_000_000, NodeId("n2"): 15_900_000_000}
+    player = Player(lambda world: world.free_bytes.update(free_bytes))
+    for command in ("cluster nodes=3", "train steps=8 stages=2 every=2", "steps 1"):
+        player.perform(command)
+    assert player.world is not None
+    board = player.world.machine.board
+    assert board.run is not None
+    # then nine tenths of the smaller one, in whole GB; the third is a CPU, of which nothing is known
+    assert memory_bytes(board) == 14_000_000_000
+    (worker,) = board.nodes[NodeId("n1")].workers
+    assert worker.device == "the device of n1"
+    # and the job's own word counts more
+    board.run = replace(board.run, spec=replace(board.run.spec, memory_bytes=8_000_000_000))
+    assert memory_bytes(board) == 8_000_000_000
 
 
 def test_the_profiler_is_lost_and_another_worker_measures() -> None:

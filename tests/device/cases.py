@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from bamboo_trainer.device import CPU, Device
 from bamboo_trainer.manifest import make_manifest, write_manifest
+from bamboo_trainer.models import mlp
 from bamboo_trainer.plan import Mode
 from bamboo_trainer.profile import measure_layers
 from bamboo_trainer.recipe import Recipe
@@ -65,6 +66,20 @@ def changed_hands(make_device: MakeDevice) -> list[str]:
         learner.hold_learned(layer)
         target.import_layer(layer, source.export_layer(layer))
         return [*found, source.digest(layer), learner.digest(layer), target.digest(layer)]
+
+
+def late_bytes(device: Device) -> tuple[Tensor, Tensor]:
+    """A gradient that was sent, and what of it came to the host when its bytes were taken two steps later."""
+    recipe = mlp.recipe()
+    compute = TorchCompute(make_spec(), recipe, print, device=device)
+    hold_all(compute, recipe)
+    reduced, _ = step_of(compute, recipe, 0)
+    sent = reduced[0][0].cpu()
+    copy = device.start_to_host(reduced[0][0])
+    for step in (1, 2):
+        step_of(compute, recipe, step)
+    copy.wait()
+    return sent, copy.value
 
 
 def measured(make_device: MakeDevice) -> list[list[int]]:

@@ -5,6 +5,7 @@
 
 import math
 import re
+from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from bamboo_trainer.control import DeviceWish
@@ -233,6 +234,19 @@ class JobConfig(_Section):
     )
     digest_every: int = Field(
         100, ge=0, description="Steps between comparisons of shadows with the stages they shadow; 0: never."
+    )
+    max_cost_usd: float | None = Field(
+        None,
+        gt=0,
+        le=MAX_NUMBER,
+        description="What a run may cost, in dollars. At four fifths of it Bamboo warns; at all of it the run saves a "
+        "checkpoint and stops, and `bamboo run` and `train` end with exit code 4. So for the next two.",
+    )
+    max_hours: float | None = Field(None, gt=0, le=MAX_NUMBER, description="How long a run may take, in hours.")
+    deadline: datetime | None = Field(
+        None,
+        description="When a run has to be over, such as 2026-12-01T08:00; in this machine's time zone, unless it names "
+        "one.",
     )
     local: LocalCloudConfig = Field(default_factory=LocalCloudConfig, description="The local cloud.")
     aws: AwsConfig | None = Field(None, description="What to rent on EC2; needed with `cloud: aws`.")

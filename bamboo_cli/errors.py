@@ -20,6 +20,7 @@ BambooError                    exit code 1: failed, with a message
 │   └── DetachedError            Ctrl-C: all goes on
 ├── LeftBehindError            ``down`` could not prove that nothing is left
 ├── RunFailedError             the run ended in failure
+│   └── BudgetError            it was stopped at a limit of its job (exit code 4)
 ├── NotVerifiedError           something about a run is not as its ledger says
 └── DrillFailedError           a drill did not go as promised; its sentence says what
 """
@@ -114,6 +115,12 @@ class LeftBehindError(BambooError):
 
 class RunFailedError(BambooError):
     pass
+
+
+class BudgetError(RunFailedError):
+    """The run was stopped in order at a limit of its job, and can be gone on with."""
+
+    exit_code = 4
 
 
 class NotVerifiedError(BambooError):

@@ -11,10 +11,12 @@ from bamboo_cli.coordinator.settings import (
     BOOT_PATIENCE_S,
     MAX_BACK_OFF_S,
     PATIENCE_S,
+    Budget,
     ClusterConfig,
     Drill,
     RunSpec,
 )
+from bamboo_cli.costs.ledger import microusd
 from bamboo_cli.providers.aws_cloud.known import AwsSettings
 from bamboo_cli.providers.local import LocalConfig, LocalTrace, LocalZone
 from bamboo_cli.remote.settings import RemoteConfig
@@ -139,7 +141,16 @@ def run_spec(
         hazard=(job.local.preemptions_per_hour or None) if job.cloud == "local" else None,
         checkpoints_kept=job.checkpoint.keep,
         drills=tuple(_drill(entry) for entry in job.drill if entry.action is None),
+        budget=budget(job),
         recipe_sha256=recipe_sha256,
+    )
+
+
+def budget(job: JobConfig) -> Budget:
+    return Budget(
+        max_microusd=None if job.max_cost_usd is None else microusd(job.max_cost_usd),
+        max_s=None if job.max_hours is None else 3600.0 * job.max_hours,
+        deadline=None if job.deadline is None else job.deadline.timestamp(),
     )
 
 

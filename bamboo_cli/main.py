@@ -75,7 +75,8 @@ GARBAGE_OBJECTS = 50_000
 
 
 def main() -> None:
-    """The ``bamboo`` command. Exit codes: 0 done, 1 failed with a message, 2 wrong usage, 3 a bug, 128 + n signal n."""
+    """The ``bamboo`` command. Exit codes: 0 done, 1 failed with a message, 2 wrong usage, 3 a bug, 4 a limit of the
+    job, 128 + n signal n."""
     gc.set_threshold(GARBAGE_OBJECTS)
     try:
         app()

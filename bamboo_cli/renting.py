@@ -1,9 +1,11 @@
 """From a job to nodes that are being rented: the price is agreed and the recipe tried, then the coordinator acts."""
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bamboo_cli import clusters, output, paths
+from bamboo_cli.budget_check import check_budget
 from bamboo_cli.config import JobConfig
 from bamboo_cli.errors import DetachedError, SignalledError, StateError
 from bamboo_cli.market import market_of, settle
@@ -60,6 +62,8 @@ def _agree(job: JobConfig, name: str, *, yes: bool, new: bool) -> tuple[bool, Jo
     if not is_up:
         market = market_of(job)
         price = preview(job, market=market).spot_usd_per_hour
+        if said := check_budget(job, price, now=time.time()):
+            output.note(said)
         if lacks_credentials(job):
             output.note(NO_CREDENTIALS)
         output.confirm(

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bamboo_cli import clusters, output
-from bamboo_cli.errors import DetachedError, RunFailedError, StateError
+from bamboo_cli.coordinator.states import RunReason
+from bamboo_cli.errors import BudgetError, DetachedError, RunFailedError, StateError
 
 if TYPE_CHECKING:
     from bamboo_cli.config import JobConfig
@@ -206,7 +207,8 @@ def check_done(summary: RunSummary, path: Path) -> None:
         if summary.checkpoint_step is not None
         else "There is no complete checkpoint."
     )
-    raise RunFailedError(
+    failure = BudgetError if summary.reason.startswith(RunReason.BUDGET) else RunFailedError
+    raise failure(
         f"run {summary.run_id} {summary.state} after {summary.steps} steps: {summary.reason or 'no reason is known'}",
         next_step=f"{saved} `bamboo events --cluster {path.parent.name}` tells the story, `bamboo logs` the details.",
     )

@@ -12,7 +12,8 @@ from sqlalchemy import select
 from bamboo_cli import jobs
 from bamboo_cli.config import JobConfig
 from bamboo_cli.coordinator import lock, schema
-from bamboo_cli.coordinator.service import Service, steady_clock
+from bamboo_cli.coordinator.inbox import steady_clock
+from bamboo_cli.coordinator.service import Service
 from bamboo_cli.coordinator.store import open_for_writing, reading, state_path
 from bamboo_cli.errors import BambooError
 from bamboo_cli.providers.choose import provider_of

@@ -22,6 +22,14 @@ def end(board: Board, state: RunState, reason: RunReason, detail: str) -> None:
     workers.stop_all(board, f"run {board.run.run_id} is {state}")
 
 
+def stop(board: Board, detail: str = "") -> None:
+    """As was asked for, or because a limit of the job is reached."""
+    run = board.active_run
+    if run is not None:
+        reason = RunReason.BUDGET if run.over_budget else RunReason.REQUESTED
+        end(board, RunState.STOPPED, reason, ", ".join(part for part in (run.over_budget, detail) if part))
+
+
 def fail(board: Board, reason: RunReason, detail: str) -> None:
     if board.active_run is not None:
         end(board, RunState.FAILED, reason, detail)

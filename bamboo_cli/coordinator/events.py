@@ -211,6 +211,14 @@ Request = StartRun | StopRun | Drain | CloseCluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpentSoFar:
+    """By the ledger, on the run."""
+
+    run_id: str
+    microusd: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestMade:
     request_id: int
     request: Request
@@ -235,6 +243,7 @@ Event = (
     | CheckpointMarked
     | MarkFailed
     | RequestMade
+    | SpentSoFar
 )
 
 # --- instructions ----------------------------------------------------------------------------------------------
@@ -362,6 +371,7 @@ class StoryKind(StrEnum):
     DIGEST = "digest"
     DRILL = "drill"
     HANDOVER = "handover"
+    BUDGET = "budget"
     CAPACITY = "capacity"
     CLOUD = "cloud"
     REFUSAL = "refusal"

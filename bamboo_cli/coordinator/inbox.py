@@ -1,6 +1,7 @@
 """What the coordinator's machine has still to handle, with when it came."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from bamboo_trainer.plan import NodeId
@@ -9,6 +10,12 @@ from bamboo_cli.coordinator.events import AgentBeat, AgentJoined, Event, Tick
 from bamboo_cli.coordinator.server import Link
 
 TICK_S = 0.25
+
+
+def steady_clock() -> Callable[[], float]:
+    """Seconds since the epoch that never jump: leases must not run out because somebody set the time."""
+    start = time.time() - time.monotonic()
+    return lambda: start + time.monotonic()
 
 
 class Inbox:

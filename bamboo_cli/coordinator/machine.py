@@ -31,6 +31,7 @@ from bamboo_trainer.control import (
 from pydantic import TypeAdapter
 
 from bamboo_cli.coordinator import (
+    budget,
     checkpoints,
     endings,
     fleet,
@@ -65,6 +66,7 @@ from bamboo_cli.coordinator.events import (
     MarkFailed,
     PreparationFailed,
     RequestMade,
+    SpentSoFar,
     Started,
     StepBegun,
     StoryKind,
@@ -94,6 +96,7 @@ class Machine:
         losses.awake(board)
         self._note(event)
         losses.watch(board)
+        budget.watch(board)
         runs.advance(board)
         workers.keep(board)
         fleet.keep(board)
@@ -142,6 +145,8 @@ class Machine:
                     endings.without_last_checkpoint(board, event.detail)
             case RequestMade():
                 requests.made(board, event)
+            case SpentSoFar():
+                budget.heard(board, event)
 
     def _start(self) -> None:
         """With loaded state or none: nobody is linked, every lease starts anew, what was asked may be unheard."""

@@ -83,6 +83,13 @@ def read(connection: Connection, known: Known, *, now: float, period: Period) ->
     )
 
 
+def spent_on(connection: Connection, run_id: str, started_at: float, now: float) -> int:
+    """Micro-dollars, of a run that goes on."""
+    going = [RunInterval(run_id=run_id, started_at=started_at)]
+    charges = ledger.charges(rentals(connection), prices(connection), going, now)
+    return sum(charge.spot_microusd for charge in charges if charge.run_id == run_id)
+
+
 def rentals(connection: Connection) -> list[Rental]:
     """Everything that was launched. In plain SQL: there may be very many rows."""
     columns = {row.name for row in connection.exec_driver_sql("PRAGMA table_info(instances)")}

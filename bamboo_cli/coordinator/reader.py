@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Column, Connection, RowMapping, Select, Table, literal, or_, select
 
 from bamboo_cli.coordinator import money, schema
+from bamboo_cli.coordinator.budget import most_used
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.known import Known, cluster_state, entities, node_statuses
 from bamboo_cli.coordinator.lock import is_locked
@@ -65,7 +66,7 @@ def read_status(path: Path, *, now: float) -> ClusterStatus:
             ),
             nodes=node_statuses(connection, known),
             plan=run.plan if run is not None else None,
-            run=_run(connection, known, run) if run is not None else None,
+            run=_run(connection, known, run, now) if run is not None else None,
             spot_microusd=spent.spot_microusd,
             on_demand_microusd=spent.on_demand_microusd,
             on_demand_note=spent.on_demand_note,
@@ -232,7 +233,8 @@ def _number(stored: float | None) -> float:
     return float("nan") if stored is None else stored
 
 
-def _run(connection: Connection, known: Known, run: Run) -> RunStatus:
+def _run(connection: Connection, known: Known, run: Run, now: float | None = None) -> RunStatus:
+    """``now``: for what is left of its limits."""
     progress = known.progress.get(run.run_id, Progress(run_id=run.run_id))
     checkpoints = known.checkpoints.get(run.run_id, Checkpoints(run_id=run.run_id))
     complete = checkpoints.complete
@@ -272,7 +274,13 @@ def _run(connection: Connection, known: Known, run: Run) -> RunStatus:
         recipe_sha256=run.spec.recipe_sha256 or None,
         begins_at_step=run.spec.begins_at_step,
         usual_step_s=usual_step_s(progress) or None,
+        limit=_limit(run, progress, now),
     )
+
+
+def _limit(run: Run, progress: Progress, now: float | None) -> str:
+    used = most_used(run, progress, now) if now is not None and run.ended_at is None else None
+    return "" if used is None else used.text
 
 
 def _charges(connection: Connection, known: Known, now: float) -> tuple[ledger.Charge, ...]:

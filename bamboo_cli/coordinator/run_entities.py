@@ -72,6 +72,10 @@ class Run:
     started_at: float
     ended_at: float | None = None
     stop_requested: bool = False
+    over_budget: str = ""
+    """Which of its limits has stopped it."""
+    budget_told: bool = False
+    """That a limit is near."""
     profiler: WorkerId | None = None
     costs: tuple[LayerCost, ...] = ()
     training: TrainingSpec | None = None
@@ -132,6 +136,8 @@ class Progress:
     restores: int = 0
     steps_rerun: int = 0
     pause_s: float = 0.0
+    spent_microusd: int = 0
+    """So far, as last heard; only where the run has a limit of it."""
     last_commit_at: float | None = None
     disturbed: bool = False
     """By a loss or a reconfiguration since the last commit."""

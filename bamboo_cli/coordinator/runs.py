@@ -64,7 +64,7 @@ def advance(board: Board) -> None:
 def _starting(board: Board, run: Run) -> None:
     ready = board.staying(WorkerState.READY, WorkerState.PREPARED)
     if run.stop_requested:
-        endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "before it began")
+        endings.stop(board, "before it began")
     elif board.checkpoints is not None and board.checkpoints.listed and _is_enough(board, run, ready):
         worker = ready[0]
         board.run = replace(run, profiler=worker.worker_id)
@@ -86,7 +86,7 @@ def _is_enough(board: Board, run: Run, ready: list[Worker]) -> bool:
 
 def _profiling(board: Board, run: Run) -> None:
     if run.stop_requested:
-        endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "before it began")
+        endings.stop(board, "before it began")
     elif run.costs:
         spec, num_hosts = run.spec.training, run.spec.num_hosts(num_workers(board))
         if spec.checkpoint_every < 1:
@@ -109,7 +109,7 @@ def _profiling(board: Board, run: Run) -> None:
 
 def _preparing(board: Board, run: Run) -> None:
     if run.stop_requested:
-        endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "before it began")
+        endings.stop(board, "before it began")
     elif not board.staying(WorkerState.READY, WorkerState.PREPARING):
         _plan_or_wait(board, run)
 
@@ -139,7 +139,7 @@ def _running(board: Board, run: Run) -> None:
     elif idle := [w for w in run.plan.worker_ids() if not run.plan.layers_of(w)]:
         plans.try_fail_over(board, idle)  # they only handed layers over, and all have what they need
     elif run.stop_requested:
-        plans.quiesce(board, "stop requested")
+        plans.quiesce(board, run.over_budget or "stop requested")
     elif _is_stuck(board, run):
         _break_free(board, run)
     else:
@@ -219,14 +219,14 @@ def _halting(board: Board, run: Run) -> None:
 def _all_stopped(board: Board, run: Run) -> None:
     if run.stop_requested:
         if saving.is_saved(board, run):
-            endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "")
+            endings.stop(board)
     else:
         _plan_or_wait(board, run)
 
 
 def _waiting(board: Board, run: Run) -> None:
     if run.stop_requested:
-        endings.end(board, RunState.STOPPED, RunReason.REQUESTED, "while it waited for nodes")
+        endings.stop(board, "while it waited for nodes")
     elif _is_early(board):
         return
     elif boundary.may_plan(board):

@@ -7,7 +7,6 @@ send again, the cloud is looked at again, requests stay pending); after it, the 
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 from bamboo_trainer.plan import NodeId
 from sqlalchemy import Connection, select, update
 
-from bamboo_cli.coordinator import archive, journal, schema
+from bamboo_cli.coordinator import archive, journal, schema, spending
 from bamboo_cli.coordinator.asked import Asked, Preempt, pending, understand
 from bamboo_cli.coordinator.cloud import Cloud
 from bamboo_cli.coordinator.events import (
@@ -61,12 +60,6 @@ RETRY_S = 0.5
 MAX_RETRY_S = 5.0
 
 log = logging.getLogger(__name__)
-
-
-def steady_clock() -> Callable[[], float]:
-    """Seconds since the epoch that never jump: leases must not run out because somebody set the time."""
-    start = time.time() - time.monotonic()
-    return lambda: start + time.monotonic()
 
 
 class Service:
@@ -115,7 +108,6 @@ class Service:
             hear=self._hear,
             tell=self._tell,
         )
-
         self._preparing = Preparing(
             cluster_dir=cluster_dir,
             config=remote,
@@ -136,10 +128,11 @@ class Service:
             )
         self._hear(Started())
         await self._hear_farewells()
-        for begin in (self._work, self._inbox.tick, self._read_requests, self._show_life):
-            self._do(begin())
-        for begin in (self._cloud.watch, self._cloud.watch_prices):
-            self._do(begin())
+        for loop in (self._work(), self._inbox.tick(), self._read_requests(), self._show_life()):
+            self._do(loop)
+        look = spending.watch(lambda: self._machine.board.active_run, self._readers, self._clock, self._hear)
+        for loop in (self._cloud.watch(), self._cloud.watch_prices(), look):
+            self._do(loop)
         try:
             await self._over
         finally:

@@ -70,6 +70,17 @@ class Resumes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Of one run; None: no limit. At any of them it saves a checkpoint and stops."""
+
+    max_microusd: int | None = None
+    max_s: float | None = None
+    """From its start."""
+    deadline: float | None = None
+    """Seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
     """What is asked of the coordinator; ``training`` is what every worker of it is told."""
 
@@ -90,6 +101,7 @@ class RunSpec:
     model_url: str = ""
     """Where the merged model is written at the end; empty: ``<checkpoint_url>/model.safetensors``."""
     drills: tuple[Drill, ...] = ()
+    budget: Budget = Budget()
     recipe_sha256: str = ""
     """Of the recipe's file when the run was asked for; empty: not known."""
     resumes: Resumes | None = None

@@ -95,6 +95,7 @@ class RunReason(StrEnum):
     NO_NODES = "no nodes"
     BUG = "bug"
     REQUESTED = "stop requested"
+    BUDGET = "budget"
     CLOSED = "cluster closed"
 
 

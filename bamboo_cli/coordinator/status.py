@@ -86,6 +86,8 @@ class RunStatus:
     """Of the recipe's file when the run was asked for; None: told to a Bamboo that did not keep it."""
     usual_step_s: float | None = None
     """The median of the latest steps that nothing disturbed."""
+    limit: str = ""
+    """How much is used of the nearest limit of money or time that the job has; empty: it has none."""
     begins_at_step: int = 0
     """Steps before it are on record, and were paid, under the run that this one goes on from."""
 

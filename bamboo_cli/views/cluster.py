@@ -80,6 +80,8 @@ def run_lines(run: "RunStatus") -> list[str]:
     if run.samples_per_s is not None and run.ended_at is None:
         first.append(f"{run.samples_per_s:.1f} samples/s")
     lines = [" · ".join(first), " · ".join([*counts(run), f"paused {output.seconds(run.pause_s)} in all"])]
+    if run.limit:
+        lines.append(run.limit)
     if run.reason:
         lines.append(run.reason)
     if run.ended_at is not None and run.state != "done":

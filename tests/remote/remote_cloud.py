@@ -18,7 +18,8 @@ from pydantic import TypeAdapter
 from bamboo_cli import jobs
 from bamboo_cli.config import JobConfig
 from bamboo_cli.coordinator import lock
-from bamboo_cli.coordinator.service import Service, steady_clock
+from bamboo_cli.coordinator.inbox import steady_clock
+from bamboo_cli.coordinator.service import Service
 from bamboo_cli.providers.base import EndReason, Instance, InstanceState, NodeConfig, Offer, Reach
 from bamboo_cli.remote.settings import RemoteConfig
 from tests.coordinator.memory_cloud import MemoryCloud, offer

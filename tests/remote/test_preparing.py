@@ -15,7 +15,8 @@ import pytest
 from bamboo_cli import jobs, keys
 from bamboo_cli.config import JobConfig
 from bamboo_cli.coordinator import inbox, reader, store
-from bamboo_cli.coordinator.service import Service, steady_clock
+from bamboo_cli.coordinator.inbox import steady_clock
+from bamboo_cli.coordinator.service import Service
 from bamboo_cli.coordinator.status import NodeStatus
 from bamboo_cli.coordinator.store import RequestKind, RequestState
 from bamboo_cli.remote import keeper

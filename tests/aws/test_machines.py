@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,8 +89,9 @@ def _without_host_key(ec2: Any, keys: Keys) -> dict[str, Any]:
 def test_machines_have_files_and_processes_of_their_own_and_a_shared_folder(cloud: Cloud, ec2: Any, keys: Keys) -> None:
     clients = [connect(ec2, launch(ec2, keys), keys) for _ in range(2)]
     first, second = clients
-    output(first, f"echo 1 > ~/mine; echo 1 > {SHARED}/ours")
-    assert output(second, f"ls ~ {SHARED}").split() == ["/home/ubuntu:", f"{SHARED}:", "ours"]
+    shared = f"{SHARED}/{uuid.uuid4()}"  # the folder is that of all tests
+    output(first, f"echo 1 > ~/mine; mkdir {shared}; echo 1 > {shared}/ours")
+    assert output(second, f"ls ~ {shared}").split() == ["/home/ubuntu:", f"{shared}:", "ours"]
     assert "mine" not in [p.name for p in Path("/home").rglob("*")]
     assert int(output(second, "ls -d /proc/[0-9]* | wc -l")) < 15
     for client in clients:

@@ -1,5 +1,6 @@
 """Machines behind instances: namespaces with a root file system over this machine's, a real sshd, real metadata."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -66,7 +67,8 @@ class VirtualMachine:
     def freeze(self) -> None:
         """It hangs: its kernel still takes connections, nobody in it answers."""
         for pid in self._pids():
-            os.kill(pid, signal.SIGSTOP)
+            with contextlib.suppress(ProcessLookupError):  # it has ended since it was listed
+                os.kill(pid, signal.SIGSTOP)
 
     def run(self, command: str) -> str:
         """As root on the machine, past SSH; its standard output. Raises CalledProcessError."""

@@ -6,6 +6,7 @@ boundary, so what they save is of the same step, though they do not talk to each
 
 import asyncio
 import logging
+import subprocess
 from collections.abc import Callable
 
 from bamboo_trainer.control import Adopt, LayerSaved, Prepare, Quiesce, Save, Stopped, ToWorker
@@ -125,10 +126,9 @@ class Orphan:
 async def _shut_down(command: tuple[str, ...]) -> None:
     log.error("ending this machine: %s", " ".join(command))
     try:
-        process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL)
-        async with asyncio.timeout(COMMAND_S):
-            exit_code = await process.wait()
-    except (OSError, TimeoutError) as error:
+        ended = await asyncio.to_thread(subprocess.run, command, stdin=subprocess.DEVNULL, timeout=COMMAND_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
         log.error("this machine could not be ended: %r; trying again", error)
     else:
-        log.log(logging.ERROR if exit_code else logging.INFO, "it ended with exit code %d", exit_code)
+        level = logging.ERROR if ended.returncode else logging.INFO
+        log.log(level, "it ended with exit code %d", ended.returncode)

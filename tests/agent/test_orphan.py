@@ -109,16 +109,6 @@ class Scene:
         self.orphan.told(ONE, Adopt(plan=PLAN))
 
 
-@dataclass
-class Command:
-    """A process whose end is in our hand."""
-
-    ended: "asyncio.Future[int]"
-
-    async def wait(self) -> int:
-        return await self.ended
-
-
 def saved(step: int, layer: int) -> WorkerSaid:
     message = LayerSaved(
         checkpoint_step=step,
@@ -237,29 +227,21 @@ def test_a_machine_that_could_not_be_ended_is_tried_again(scene: Scene, monkeypa
     play(scene, story)
 
 
-def test_an_agent_that_ends_in_the_instant_in_which_the_command_does_is_not_held_up(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``asyncio.wait_for`` of Python 3.11 loses that cancellation, and the agent would stay for a minute."""
+def test_an_agent_that_ends_while_the_command_runs_is_not_held_up(scene: Scene, tmp_path: Path) -> None:
+    begun, over = tmp_path / "begun", tmp_path / "over"
+    scene.config = {"shutdown_command": ("sh", "-c", f"touch {begun}; while ! test -e {over}; do sleep 0.01; done")}
     scene.alone_s = 0.5
 
     async def story() -> None:
-        ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        asked: list[tuple[str, ...]] = []
-
-        async def begin(*command: str, **_: object) -> Command:
-            asked.append(command)
-            return Command(ended)
-
-        monkeypatch.setattr(asyncio, "create_subprocess_exec", begin)
         watch = asyncio.create_task(scene.orphan.run())
-        await until(lambda: bool(asked), "the command")
-        await asyncio.sleep(0)  # its end is awaited now
-        ended.set_result(0)
-        watch.cancel()
-        async with asyncio.timeout(5):
-            await asyncio.wait({watch})
-        assert watch.cancelled()
+        try:
+            await until(begun.exists, "the command")
+            watch.cancel()
+            async with asyncio.timeout(5):
+                await asyncio.wait({watch})
+            assert watch.cancelled()
+        finally:
+            over.touch()
 
     asyncio.run(story())
 

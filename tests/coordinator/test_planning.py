@@ -158,6 +158,14 @@ def test_when_it_stays_at_last_it_is_taken_in() -> None:
     assert shape_of(world) == (3,)
 
 
+def test_a_lost_stage_is_filled_though_nodes_are_lost_faster_than_they_boot() -> None:
+    """A score that losses can bring down to nothing would find nothing worth while."""
+    world = comes_and_goes("stages=3", 3, 30.0)
+    train_on(world, 10.0)
+    assert weather(world.machine.board).hazard > 30.0, "an hour of each node holds so many losses"
+    assert shape_of(world) == (3,)
+
+
 def test_a_node_that_stays_for_minutes_each_time_is_worth_its_price() -> None:
     world = comes_and_goes("stages=3", 5, 200.0)
     train_on(world, 100.0)

@@ -253,7 +253,7 @@ def test_a_model_too_large_for_few_stages_gets_more() -> None:
 def test_a_standby_is_kept_where_losses_cost_more_than_a_stage_more_gains() -> None:
     layers = tuple(layer(i) for i in range(6))
     calm = want(pipelines=1, mode=Mode.LAZY, level=1, layers=layers, weather=Weather(hazard=0.01, boot_s=600.0))
-    rough = replace(calm, weather=Weather(hazard=3.0, boot_s=600.0))
+    rough = replace(calm, weather=Weather(hazard=6.0, boot_s=600.0))
     assert choose(6, calm).num_standbys == 0
     assert choose(6, rough).num_standbys > 0
 

@@ -94,7 +94,7 @@ def outlook(arrangement: Arrangement, wanted: Wanted, num_standbys: int) -> Outl
     )
     return Outlook(
         step_s=step_s,
-        microbatches_per_hour=3600.0 * wanted.num_microbatches / step_s * max(0.0, 1.0 - lost_share),
+        microbatches_per_hour=3600.0 * wanted.num_microbatches / step_s / (1.0 + lost_share),
         fatal_per_hour=fatal,
         losses_survived=losses_survived(on_paper(arrangement, weather.num_accelerators, num_standbys)),
         memory=memory,

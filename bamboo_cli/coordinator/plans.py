@@ -112,7 +112,9 @@ def save_again(board: Board) -> None:
     """The same plan in a new generation: members that are at the end save the last step again."""
     run = board.run
     assert run is not None and run.plan is not None
-    plan = fail_over(_without_distrusted(run.plan, run), (), board.next_generation())
+    generation = board.next_generation()
+    # Who has helped with a copy that is not trusted any more has nothing left to help with.
+    plan = fail_over(_without_distrusted(run.plan, run), (), generation) or fail_over(run.plan, (), generation)
     assert plan is not None, "nobody is lost"
     plan = replace(plan, reason="the last checkpoint is saved again")
     put_in_force(board, replace(run, plan=plan, adopted=(), complete=()), extra=[])

@@ -197,6 +197,12 @@ AUTO = [(None, None, None, None), (2, None, None, 1), (1, None, Mode.BUBBLE, 1),
     asked=AUTO[0],
     num_nodes=2,
 )
+@example(  # who helped with a copy that differs from its owner's does not go on with that
+    ops=[("pump", 12), ("kill node", 2), ("digest mismatch", 1), ("kill node", 0)],
+    begun=False,
+    asked=AUTO[1],
+    num_nodes=4,
+)
 def test_whatever_happens_a_run_that_is_left_to_the_planner_gets_done(
     ops: list[tuple[str, int]],
     begun: bool,

@@ -51,10 +51,12 @@ def _take_over_parts(
     plan: Plan, stage: StagePlan, lost: Collection[WorkerId], load: Counter[WorkerId]
 ) -> tuple[Part, ...] | None:
     """A lost part goes to the host of the part before it, which adds in order and just goes on; the first one to a
-    successor, beside another part that it may have. None: there is none."""
+    successor, beside another part that it may have. None: there is none, or a helper lacks the layers."""
     found: list[Part] = []
     for part in plan.parts_of(stage):
         if part.host not in lost:
+            if not set(stage.layers) <= set(plan.layers_of(part.host)):
+                return None  # a helper whose copy is not trusted any more: the step is run again
             found.append(part)
         elif found:
             load[found[-1].host] += len(part.microbatches)

@@ -39,7 +39,7 @@ class Forward:
     def _opened(self, channel: paramiko.Channel, origin: object, server: object) -> None:
         """In the thread that reads the whole connection, so nothing may be waited for here."""
         if not self._room.acquire(blocking=False):
-            threading.Thread(target=channel.close, daemon=True).start()
+            threading.Thread(target=_close, args=(channel,), daemon=True).start()
             return
         threading.Thread(target=self._carry, args=(channel,), name="forward", daemon=True).start()
 
@@ -55,8 +55,15 @@ class Forward:
                 back.join()
         except OSError as error:
             log.warning("the coordinator's own port %s: %s", self._target, error)
+        except (EOFError, paramiko.SSHException):
+            log.debug("the connection ended before a stream in it was closed")
         finally:
             self._room.release()
+
+
+def _close(channel: paramiko.Channel) -> None:
+    with suppress(OSError, EOFError, paramiko.SSHException):
+        channel.close()
 
 
 def _pump(source: "socket.socket | paramiko.Channel", sink: "socket.socket | paramiko.Channel") -> None:

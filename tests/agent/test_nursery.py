@@ -342,9 +342,9 @@ def test_an_environment_that_has_no_room_is_refused(tmp_path: Path, nursery: Nur
 def test_a_nursery_with_threads_bears_nobody(tmp_path: Path) -> None:
     ours, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     program = (
-        "import socket, sys, threading; from bamboo_trainer import births;"
+        "import socket, sys, threading; from bamboo_trainer import bearing;"
         "threading.Thread(target=threading.Event().wait, daemon=True).start();"
-        "births.serve(socket.socket(fileno=int(sys.argv[1])))"
+        "bearing.serve(socket.socket(fileno=int(sys.argv[1])))"
     )
     with (
         ours,
@@ -362,8 +362,8 @@ def test_a_nursery_with_threads_bears_nobody(tmp_path: Path) -> None:
 def test_nobody_is_born_of_whom_the_asker_is_not_told(tmp_path: Path) -> None:
     ours, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     program = (
-        "import pathlib, socket, sys; from bamboo_trainer import births;"
-        "births.serve(socket.socket(fileno=int(sys.argv[1]))) and pathlib.Path('born').touch()"
+        "import pathlib, socket, sys; from bamboo_trainer import bearing;"
+        "bearing.serve(socket.socket(fileno=int(sys.argv[1]))) and pathlib.Path('born').touch()"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(end.fileno())], pass_fds=(end.fileno(),)) as process:
         end.close()

@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 
-from bamboo_trainer import births
+from bamboo_trainer import bearing, births
 from bamboo_trainer.births import Birth, BirthKind
 
 
@@ -34,7 +34,7 @@ def main() -> int:
 def _serve_asker() -> Birth | None:
     asker = socket.socket(fileno=int(os.environ[births.NURSERY_VARIABLE]))
     asker.set_inheritable(False)
-    return births.serve(asker)
+    return bearing.serve(asker)
 
 
 def _serve_all(path: str) -> Birth | None:
@@ -43,7 +43,7 @@ def _serve_all(path: str) -> Birth | None:
         listener.bind(path)
         os.chmod(path, 0o600)
         listener.listen()
-        return births.serve_all(listener)
+        return bearing.serve_all(listener)
 
 
 def _check() -> int:

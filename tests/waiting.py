@@ -20,6 +20,11 @@ async def until(condition: Callable[[], bool], what: str, deadline_s: float = DE
         await asyncio.sleep(0.005)
 
 
+async def turn() -> None:
+    """Of all others in this event loop, before who awaits it goes on."""
+    await asyncio.sleep(0)
+
+
 async def repeat(work: Callable[[], Awaitable[None]], is_over: Callable[[], bool], *, every_s: float = 0.002) -> None:
     """What a double of a real process does again and again, with a pause between."""
     while not is_over():

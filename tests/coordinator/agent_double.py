@@ -50,7 +50,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.protocol import State
 
 from bamboo_cli.providers.base import Instance, NodeConfig
-from tests.waiting import repeat
+from tests.waiting import repeat, turn
 
 LAYERS = ("first", "second")
 STEP_S = 0.002
@@ -180,7 +180,7 @@ class AgentDouble:
 
     async def _train(self, worker: WorkerDouble, plan: Plan) -> None:
         while self.training.committed < worker.num_steps - 1:
-            await asyncio.sleep(0)  # others have their turn
+            await turn()
             if plan.reporter == worker.worker_id:
                 self.training.committed += 1
                 await self._relay(worker.worker_id, _committed(plan, self.training.committed))

@@ -13,7 +13,7 @@ from bamboo_cli.config import JobConfig
 from bamboo_cli.coordinator.events import Event, Instruction, Tick
 from bamboo_cli.coordinator.service import Service
 from tests.coordinator.memory_cloud import MemoryCloud
-from tests.waiting import until
+from tests.waiting import turn, until
 
 HEAP = 20
 JOB = JobConfig(name="demo", recipe="mlp", steps=1, global_batch_size=4, microbatch_size=1, stages=2)
@@ -26,7 +26,7 @@ def test_links_are_heard_between_any_two_events_of_a_heap(cluster_dir: Path, mon
         nonlocal turns
         while True:
             turns += 1
-            await asyncio.sleep(0)
+            await turn()
 
     async def live() -> None:
         service = Service(

@@ -1,11 +1,14 @@
 """Steps of preparing that wait until a test lets them go, on every machine.
 
 Each step runs under ``timeout``, and its script begins with its name: the machines have a ``timeout`` of their own in
-front of the system's, which looks whether the step is to wait, before it begins or when it is done.
+front of the system's, which looks whether the step is to wait, before it begins or when it is done. It waits for a
+lock that the test has, and that ends with the test.
 """
 
+import fcntl
 import shutil
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 
 from tests.aws.vm.init import SHARED
@@ -19,8 +22,7 @@ name=${{script#"# "}}; name=${{name%%:*}}
 hold() {{
     file={FOLDER}/$1-$name
     [ -e "$file" ] || return 0
-    touch "$file.met-$(hostname)-$$"
-    while [ -e "$file" ]; do sleep 0.02; done
+    ( touch "$file.met-$(hostname)-$$"; flock -s 8 ) 8< "$file" || true
 }}
 hold before
 [ -e "{FOLDER}/after-$name" ] || exec /usr/bin/timeout "$@"
@@ -34,6 +36,7 @@ exit $code
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldStep:
     file: Path
+    lock: TextIOWrapper
 
     def num_met(self) -> int:
         """So many tries of the step, on all machines, have come here."""
@@ -41,6 +44,7 @@ class HeldStep:
 
     def lift(self) -> None:
         self.file.unlink(missing_ok=True)
+        self.lock.close()
 
 
 def hold(step: str, *, after: bool = False) -> HeldStep:
@@ -48,9 +52,11 @@ def hold(step: str, *, after: bool = False) -> HeldStep:
     folder = Path(FOLDER)
     folder.mkdir(exist_ok=True)
     folder.chmod(0o777)
-    held = HeldStep(file=folder / f"{'after' if after else 'before'}-{step}")
-    held.file.touch()
-    return held
+    file = folder / f"{'after' if after else 'before'}-{step}"
+    lock = file.with_name(f"{file.name}.new").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    Path(lock.name).replace(file)  # nobody finds it who does not find it locked
+    return HeldStep(file=file, lock=lock)
 
 
 def clear() -> None:

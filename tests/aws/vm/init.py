@@ -4,8 +4,10 @@ Runs in new PID, mount, UTS, IPC and network namespaces; its argument is a JSON 
 """
 
 import contextlib
+import fcntl
 import json
 import os
+import select
 import shutil
 import signal
 import site
@@ -64,11 +66,18 @@ NOT_OF_IMAGE = ("bamboo", "_bamboo", "__", "pip")
 IMAGE_HOST_KEY = "ssh_host_ed25519_key"
 
 over = False
+woken = -1
+"""A pipe with a byte for each signal."""
 
 
 def main(path: str) -> None:
     told: dict[str, Any] = json.loads(Path(path).read_text())
+    global woken
+    woken, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, _on_term)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
     root = _own_root(Path(told["folder"]), told["disk_bytes"], told["shown"])
     os.chroot(root)
     os.chdir("/")
@@ -108,8 +117,14 @@ def main(path: str) -> None:
                 sys.exit("sshd ended")
             if pid:
                 continue
-        signal.sigtimedwait([signal.SIGCHLD], 0.05)
+        _until_signal()
     _shut_down()
+
+
+def _until_signal(seconds: float | None = None) -> None:
+    """Or until so many have passed."""
+    if select.select([woken], (), (), seconds)[0]:
+        os.read(woken, 4096)
 
 
 def _on_term(number: int, frame: object) -> None:
@@ -127,7 +142,7 @@ def _shut_down() -> None:
         except ChildProcessError:
             break
         if not pid:
-            time.sleep(0.01)
+            _until_signal(max(0.0, deadline - time.monotonic()))
     sys.exit(0)  # and with PID 1 everything ends
 
 
@@ -238,15 +253,15 @@ def _sshd() -> "subprocess.Popen[bytes]":
 
 
 def _wait(held: Path) -> None:
-    if held.exists():
+    """As long as the test has it locked."""
+    with contextlib.suppress(FileNotFoundError), held.open() as file:
         held.with_name(f"{held.name}.met-{os.uname().nodename}").touch()
-    while held.exists():
-        time.sleep(0.02)
+        fcntl.flock(file, fcntl.LOCK_SH)
 
 
 def _mute() -> None:
     """In place of sshd: takes connections and never says a word."""
-    listen = "import socket, time; s = socket.create_server(('', 22)); time.sleep(1e6)"
+    listen = "import signal, socket; s = socket.create_server(('', 22)); signal.pause()"
     subprocess.Popen([sys.executable, "-c", listen], start_new_session=True)
 
 

@@ -111,6 +111,7 @@ class Rack:
     """Scripts on the next machines by path, in place of what is there."""
     callers: tuple[str, str] = (namespaces.PUBLIC_GATEWAY, namespaces.PRIVATE_GATEWAY)
     machines: list[VirtualMachine] = field(default_factory=list)
+    _held: list[HeldStep] = field(default_factory=list)
     _num_made: int = 0
 
     def open(self) -> None:
@@ -148,9 +149,13 @@ class Rack:
 
     def hold(self, step: str, *, after: bool = False) -> HeldStep:
         """All machines wait there; see ``held.py``."""
-        return held.hold(step, after=after)
+        self._held.append(held.hold(step, after=after))
+        return self._held[-1]
 
     def close(self) -> None:
+        for one in self._held:
+            one.lift()
+        self._held.clear()
         held.clear()
         for machine in self.machines:
             machine.kill()

@@ -1,6 +1,7 @@
 """What ``bamboo cost`` asks for: which files, which period, and the forms in which a bill is put out."""
 
 import csv
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
@@ -35,11 +36,8 @@ def state_files(cluster: str | None, *, all_clusters: bool) -> Sequence[Path]:
 def period(since: str | None, until: str | None, *, now: float) -> Period:
     """Raises UsageError."""
     found = Period(
-        **{
-            name: _moment(f"--{name}", text, now)
-            for name, text in (("since", since), ("until", until))
-            if text is not None
-        }
+        since=-math.inf if since is None else _moment("--since", since, now),
+        until=math.inf if until is None else _moment("--until", until, now),
     )
     if found.since >= min(found.until, now):
         raise UsageError("The period ends before it begins.", next_step=f"--since may be {periods.EXAMPLES}.")

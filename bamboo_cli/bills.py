@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bamboo_cli.coordinator.money import ALL_TIME, ClusterMoney, Period
-from bamboo_cli.coordinator.reader import read_money, read_runs
+from bamboo_cli.coordinator.reader import read_money
 from bamboo_cli.coordinator.status import RunStatus
 from bamboo_cli.costs.report import Bill, RunBill, RunFacts, bill
 
@@ -20,13 +20,13 @@ def read_bill(path: Path, *, now: float) -> Bill:
 
 def read_bills(paths: Iterable[Path], *, now: float, period: Period = ALL_TIME) -> Bill:
     """Of several clusters, which may be of one name. Raises StateError."""
-    listed = [(read_money(path, now=now, period=period), read_runs(path)) for path in paths]
-    facts = [_facts(run, money, period, now) for money, runs in listed for run in runs]
+    listed = [read_money(path, now=now, period=period) for path in paths]
+    facts = (_facts(run, money, period, now) for money in listed for run in money.runs)
     return bill(
-        tuple(charge for money, _ in listed for charge in money.charges),
+        tuple(charge for money in listed for charge in money.charges),
         [fact for fact in facts if fact is not None],
-        microusd_per_hour=sum(money.microusd_per_hour for money, _ in listed),
-        disk_microusd=sum(_disk_microusd(money) for money, _ in listed),
+        microusd_per_hour=sum(money.microusd_per_hour for money in listed),
+        disk_microusd=sum(map(_disk_microusd, listed)),
     )
 
 

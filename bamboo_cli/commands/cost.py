@@ -56,8 +56,11 @@ def command(
 
     from bamboo_cli import billing, output, records
     from bamboo_cli.bills import read_bills
+    from bamboo_cli.errors import UsageError
     from bamboo_cli.views import bill as view
 
+    if sum((json, csv, html is not None)) > 1:
+        raise UsageError("Only one of --json, --csv and --html is put out at a time.", next_step="Ask twice.")
     now = time.time()
     period = billing.period(since, until, now=now)
     paths = billing.state_files(cluster, all_clusters=all_clusters)

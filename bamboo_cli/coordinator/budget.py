@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.events import SpentSoFar, StoryKind
 from bamboo_cli.coordinator.run_entities import Progress, Run
+from bamboo_cli.coordinator.states import RunState
 
 WARN_SHARE = 0.8
 
@@ -22,9 +23,9 @@ def heard(board: Board, event: SpentSoFar) -> None:
 
 
 def watch(board: Board) -> None:
-    """After every event."""
+    """After every event. A run that has done all its steps only has to write them down."""
     run, progress = board.active_run, board.progress
-    if run is None or progress is None or run.stop_requested:
+    if run is None or progress is None or run.stop_requested or run.state is RunState.FINISHING:
         return
     used = most_used(run, progress, board.now)
     if used is None or used.share < WARN_SHARE:

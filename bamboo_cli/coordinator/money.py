@@ -12,6 +12,7 @@ from sqlalchemy import Connection, func, select
 
 from bamboo_cli.coordinator import schema
 from bamboo_cli.coordinator.known import Known
+from bamboo_cli.coordinator.status import RunStatus
 from bamboo_cli.costs import ledger
 from bamboo_cli.costs.ledger import Charge, Price, Rental, RunInterval
 from bamboo_cli.costs.periods import midnights
@@ -56,6 +57,8 @@ class ClusterMoney:
     """By run, of those that lie in the period in part: steps, samples and tokens in it."""
     microusd_per_hour: int
     """Of instances that run."""
+    runs: tuple[RunStatus, ...] = ()
+    """Oldest first; also those outside the period."""
 
 
 def read(connection: Connection, known: Known, *, now: float, period: Period) -> ClusterMoney:

@@ -5,7 +5,7 @@ Every function takes the path of the file and raises StateError as ``store.open_
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +170,9 @@ def read_ledger(path: Path, run_id: str) -> RunLedger | None:
 def read_money(path: Path, *, now: float, period: Period = ALL_TIME) -> ClusterMoney:
     """Charges up to ``now`` or the period's end, cut as ``costs.report.bill`` wants them."""
     with _connection(path) as connection:
-        return money.read(connection, entities(connection), now=now, period=period)
+        known = entities(connection)
+        found = money.read(connection, known, now=now, period=period)
+        return replace(found, runs=tuple(_run(connection, known, run) for run in known.runs))
 
 
 def read_charges(path: Path, *, now: float) -> tuple[ledger.Charge, ...]:

@@ -143,7 +143,7 @@ def _markets(prices: Iterable[Price]) -> dict[tuple[str, str], "_Market"]:
     return {key: _Market(found) for key, found in listed.items()}
 
 
-class _Price:
+class _Tariff:
     """What is paid from when on (microseconds), summed up from the first moment on."""
 
     def __init__(self, starts: Sequence[int], per_hour: Sequence[int]) -> None:
@@ -171,8 +171,8 @@ class _Market:
     def __init__(self, prices: Sequence[Price]) -> None:
         self._prices = prices
         starts = [_microseconds(price.from_at) for price in prices]
-        self._spot = _Price(starts, [price.spot_microusd_per_hour for price in prices])
-        self._on_demand = _Price(starts, [price.on_demand_microusd_per_hour for price in prices])
+        self._spot = _Tariff(starts, [price.spot_microusd_per_hour for price in prices])
+        self._on_demand = _Tariff(starts, [price.on_demand_microusd_per_hour for price in prices])
         self._sources = tuple(dict.fromkeys(price.price_source for price in prices))
 
     def costs(self, from_at: float, to_at: float) -> tuple[int, int]:

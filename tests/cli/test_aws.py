@@ -104,9 +104,13 @@ def test_credentials_that_have_run_out_are_all_that_is_told(aws: AwsDouble, job:
 # --- the policy --------------------------------------------------------------------------------------------------
 
 
+def statements() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(bamboo_templates.AWS_POLICY.read_text(encoding="utf-8"))["Statement"]
+    return found
+
+
 def policy_actions() -> list[str]:
-    statements = json.loads(bamboo_templates.AWS_POLICY.read_text(encoding="utf-8"))["Statement"]
-    return [action for s in statements for action in ([s["Action"]] if isinstance(s["Action"], str) else s["Action"])]
+    return [action for s in statements() for action in ([s["Action"]] if isinstance(s["Action"], str) else s["Action"])]
 
 
 def test_the_policy_allows_what_is_called_and_no_more() -> None:
@@ -122,6 +126,14 @@ def test_nothing_is_called_beside_the_table_of_operations() -> None:
 
     assert sorted(users) == ["calls.py", "operations.py"]
     assert all("*" not in action for action in policy_actions())
+
+
+def test_only_roles_of_ours_may_be_handed_on_and_only_to_nodes_and_fault_injection() -> None:
+    """Whoever may give any role to an instance may do all that any role may."""
+    (passed,) = [s for s in statements() if "iam:PassRole" in s["Action"]]
+
+    assert passed["Resource"] == "arn:aws:iam::*:role/bamboo-*"
+    assert passed["Condition"]["StringEquals"]["iam:PassedToService"] == ["ec2.amazonaws.com", "fis.amazonaws.com"]
 
 
 def test_the_policy_is_enough_for_a_whole_life(aws: AwsDouble, job: str, tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ def test_the_report_is_a_web_page_too(home: Path, tmp_path: Path) -> None:
         (("--since", "2026-01-02", "--until", "2026-01-01"), "ends before it begins"),
         (("--all", "--cluster", "first"), "do not go together"),
         (("--by", "moon"), "moon"),
+        (("--csv", "--json"), "Only one of"),
     ],
 )
 def test_what_makes_no_sense_is_told(home: Path, arguments: tuple[str, ...], says: str) -> None:

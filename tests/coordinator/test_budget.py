@@ -11,7 +11,7 @@ from bamboo_cli.coordinator.settings import Budget
 from bamboo_cli.coordinator.states import RunReason, RunState
 from tests.coordinator.small_world import World
 from tests.coordinator.test_planning import train_on
-from tests.coordinator.test_storms import new_world, run_spec
+from tests.coordinator.test_storms import NUM_STEPS, new_world, run_spec
 
 START = 1000.0
 """The small world's."""
@@ -90,6 +90,18 @@ def test_a_run_that_waits_for_nodes_is_stopped_as_well() -> None:
 
     assert (run(world).state, run(world).reason) == (RunState.STOPPED, RunReason.BUDGET)
     assert run(world).detail.endswith(", before it began")
+
+
+def test_a_run_that_has_done_all_its_steps_is_not_stopped_while_it_writes_them_down() -> None:
+    world = begun(Budget(max_microusd=1_000_000))
+    world.full_disk = True
+    train_on(world, NUM_STEPS)
+    assert run(world).state is RunState.FINISHING
+    spend(world, 2_000_000)
+    assert warnings(world) == []
+    world.full_disk = False
+    train_on(world, 20)
+    assert run(world).state is RunState.DONE
 
 
 def test_without_limits_nothing_is_said_and_a_wish_to_stop_stays_one() -> None:

@@ -193,7 +193,9 @@ def turns(
         spec = spec_of(case, num_microbatches, 10**6, folder)
         costs = workers.prepare(spec)
         messages = workers.hear()
-        for generation, mode in enumerate([mode for _ in range(rounds) for mode in modes], start=1):
+        # in rotating order: none always follows the same one
+        order = [modes[(turn + index) % len(modes)] for turn in range(rounds) for index in range(len(modes))]
+        for generation, mode in enumerate(order, start=1):
             plans[mode] = workers.plan(spec, costs, 1, case["stages"], mode, generation=generation)
             workers.adopt(plans[mode])
             taken: list[float] = []

@@ -1,10 +1,10 @@
 """Claim: without failures, every kind of protection costs little, and FRC in bubbles gets nearly all that fits.
 
-Step time of each mode over that of ``off``: one pipeline of four stages of emulated device time (16 layers that sleep
-2.5 ms forward and 5 ms backward, the GIL released) with 4, 8 and 16 microbatches; the modes take turns in the same
-processes.
+Step time of each mode over that of ``off``: one pipeline of four stages of emulated device time (16 layers that sleep,
+the GIL released; a backward twice as long as a forward) with 4, 8 and 16 microbatches; the modes take turns in the
+same processes.
 
-    python -m benchmarks.protection_price [--rounds 5] [--steps 10] [--microbatches 4 8 16]
+    python -m benchmarks.protection_price [--rounds 5] [--steps 10] [--microbatches 4 8 16] [--forward-ms 20]
 """
 
 import argparse
@@ -20,20 +20,21 @@ from benchmarks.fleet import claim, finish, turns
 
 STAGES = 4
 WARM_UP = 2
-FORWARD_S = 0.0025
-CASE: dict[str, Any] = {
-    "recipe": "mlp",
-    "recipe_options": {
-        "depth": 16,
+DEPTH = 16
+
+
+def case(layer_forward_s: float) -> dict[str, Any]:
+    options = {
+        "depth": DEPTH,
         "width": 64,
         "dropout": 0.0,
         "clip_norm": None,
-        "sleep_forward_s": FORWARD_S,
-        "sleep_backward_s": 2 * FORWARD_S,
-    },
-    "stages": STAGES,
-    "microbatch_size": 16,
-}
+        "sleep_forward_s": layer_forward_s,
+        "sleep_backward_s": 2 * layer_forward_s,
+    }
+    return {"recipe": "mlp", "recipe_options": options, "stages": STAGES, "microbatch_size": 16}
+
+
 MODES = [mode for mode in Mode if mode is not Mode.REROUTE]
 """``reroute`` takes another pipeline and does nothing until a loss: it is ``off``."""
 LIMIT = 1.02
@@ -51,9 +52,9 @@ def num_placed(plan: Plan) -> int:
     return sum(slots[-1] for stage in plan.stages() for slots in stage.slots)
 
 
-def share_of_what_fits(plan: Plan, num_layers: int) -> float:
+def share_of_what_fits(plan: Plan, layer_forward_s: float) -> float:
     """What the plan places, over what a plan without any margin would, if every layer took what it sleeps."""
-    exact = Durations(forward=[FORWARD_S] * num_layers, backward=[2 * FORWARD_S] * num_layers)
+    exact = Durations(forward=[layer_forward_s] * DEPTH, backward=[2 * layer_forward_s] * DEPTH)
     return num_placed(plan) / num_placed(with_slots(plan, exact, margin=0.0))
 
 
@@ -62,10 +63,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--microbatches", type=int, nargs="+", default=[4, 8, 16])
+    parser.add_argument("--forward-ms", type=float, default=20.0, help="of a stage")
     arguments = parser.parse_args()
+    layer_forward_s = arguments.forward_ms / 1e3 / (DEPTH // STAGES)
     claims, figures = [], {}
     for m in arguments.microbatches:
-        seconds, plans = turns(CASE, m, MODES, rounds=arguments.rounds, num_steps=arguments.steps, warm_up=WARM_UP)
+        seconds, plans = turns(
+            case(layer_forward_s), m, MODES, rounds=arguments.rounds, num_steps=arguments.steps, warm_up=WARM_UP
+        )
         # the ratio of each round, so that a machine that slows down slows all modes
         ratios = {mode: median(a / b for a, b in zip(seconds[mode], seconds[Mode.OFF], strict=True)) for mode in MODES}
         print(f"M = {m}: " + ", ".join(f"{mode} {ratio:.3f}" for mode, ratio in ratios.items()), file=sys.stderr)
@@ -75,9 +80,9 @@ def main() -> int:
         ]
         bound = eager_bound(m) + POINTS_ABOVE_BOUND
         claims.append(claim(f"M={m} eager: step time / off, bound + 0.03", ratios[Mode.EAGER], bound))
-        share = share_of_what_fits(plans[Mode.BUBBLE], CASE["recipe_options"]["depth"])
+        share = share_of_what_fits(plans[Mode.BUBBLE], layer_forward_s)
         claims.append(claim(f"M={m} bubble: FRC placed / what fits", share, MIN_SHARE, at_most=False))
-        wanted = m * CASE["recipe_options"]["depth"]
+        wanted = m * DEPTH
         figures[f"M={m}"] = {
             "full_ratio": ratios[Mode.FULL],
             "eager_bound": eager_bound(m),

@@ -208,7 +208,7 @@ def restarted(sky: Weather, *, checkpoint_s: float = 0.0, load_s: float = 0.0) -
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", type=Path, metavar="TRACE")
-    parser.add_argument("--losses", type=int, default=12, help="that the hour has at least in the trace")
+    parser.add_argument("--losses", type=int, default=12, help="that the replay meets at least")
     parser.add_argument("--span-s", type=float, default=3600.0, help="the hour, in seconds of the trace")
     parser.add_argument("--speed", type=float, default=24.0, help="seconds of the trace that pass in one")
     parser.add_argument("--nodes", type=int, default=8)
@@ -229,12 +229,11 @@ def main() -> int:
         speed=arguments.speed,
         warm_up_s=arguments.warm_up_s,
     )
-    taken = [change for change in sky.changes if change.num_taken and change.at_s >= sky.first_s]
-    num_taken = sum(change.num_taken for change in taken)
+    num_taken = sum(change.num_taken for change in sky.losses())
     from_s = sky.start_s + sky.first_s * sky.speed
     print(
         f"from {from_s:.0f} s on the trace loses {num_losses} nodes; the replay {num_taken} of {arguments.nodes} at "
-        f"{len(taken)} moments, in {sky.end_s - sky.first_s:.0f} s that count",
+        f"{len(sky.losses())} moments, in {sky.end_s - sky.first_s:.0f} s that count",
         file=sys.stderr,
     )
     outcomes = {"bamboo": ours(sky), "restart": restarted(sky)}

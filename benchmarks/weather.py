@@ -25,6 +25,10 @@ class Weather:
     """What is committed between the two counts."""
     changes: tuple[Change, ...]
 
+    def losses(self) -> tuple[Change, ...]:
+        """The changes that take nodes while it counts."""
+        return tuple(change for change in self.changes if change.num_taken and change.at_s >= self.first_s)
+
     def node_seconds(self) -> float:
         """That the trace gives between ``first_s`` and ``end_s``."""
         ends = [change.at_s for change in self.changes[1:]] + [self.end_s]
@@ -42,29 +46,23 @@ def weather(
     speed: float,
     warm_up_s: float,
 ) -> tuple[Weather, int]:
-    """And the losses that the trace itself has in the hour that counts."""
-    begin_s, found = _first_span(trace, num_losses, span_s, warm_up_s * speed)
-    start_s = begin_s - warm_up_s * speed
-    end_s = warm_up_s + span_s / speed
-    changes = scale(trace, num_nodes=num_nodes, speed=speed, start_s=start_s)
-    sky = Weather(
-        path=path,
-        num_nodes=num_nodes,
-        speed=speed,
-        start_s=start_s,
-        first_s=warm_up_s,
-        end_s=end_s,
-        changes=tuple(change for change in changes if change.at_s < end_s),
-    )
-    return sky, found
-
-
-def _first_span(trace: Sequence[Moment], num_losses: int, span_s: float, not_before_s: float) -> tuple[float, int]:
-    begin_s = not_before_s
+    """The first hour in which the replay loses so many nodes; and the losses that the trace itself has in it."""
+    begin_s = warm_up_s * speed
     while begin_s < trace[-1].at_s:
-        found = sum(m.num_removed for m in trace if begin_s <= m.at_s < begin_s + span_s)
-        if found >= num_losses:
-            return begin_s, found
+        start_s = begin_s - warm_up_s * speed
+        end_s = warm_up_s + span_s / speed
+        changes = scale(trace, num_nodes=num_nodes, speed=speed, start_s=start_s)
+        sky = Weather(
+            path=path,
+            num_nodes=num_nodes,
+            speed=speed,
+            start_s=start_s,
+            first_s=warm_up_s,
+            end_s=end_s,
+            changes=tuple(change for change in changes if change.at_s < end_s),
+        )
+        if sum(change.num_taken for change in sky.losses()) >= num_losses:
+            return sky, sum(m.num_removed for m in trace if begin_s <= m.at_s < begin_s + span_s)
         begin_s += MINUTE_S
     raise SystemExit(f"no {span_s:.0f} s of the trace hold {num_losses} losses; take fewer with --losses")
 

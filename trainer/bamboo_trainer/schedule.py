@@ -126,6 +126,8 @@ class HostedStage:
     sum that the part before it sends."""
     spared: bool = False
     """Of a lost host that had done it all; so its outputs are not here."""
+    taken_over: bool = False
+    """In this step, from a host that was lost."""
 
     @property
     def is_last(self) -> bool:
@@ -175,8 +177,8 @@ Has = Callable[[Key], bool]
 def next_action(hosted: Sequence[HostedStage], shadowed: Sequence[ShadowedStage], has: Has) -> Action | None:
     """The forward, backward, contribution or redundant forward to do now; None: wait for a message.
 
-    Normal computation comes first (deepest stage first, so a takeover's backwards feed the stage above it). FRC fills
-    its slots, or, where a plan has none, waits while the worker still has normal work to come; in ``eager`` and
+    Normal computation comes first: a backward before a forward, and after a takeover as ``_compute_action`` says. FRC
+    fills its slots, or, where a plan has none, waits while the worker still has normal work to come; in ``eager`` and
     ``full`` mode what is left is done after it.
     """
     own = [h for h in hosted if not h.redundant]
@@ -205,12 +207,22 @@ def _is_redundant_wanted(s: ShadowedStage, num_done: int, *, waiting: bool) -> b
 
 
 def _compute_action(hosted: Sequence[HostedStage], has: Has) -> Action | None:
-    by_depth = sorted(hosted, key=lambda h: h.stage.stage_index, reverse=True)
+    """A worker that took a stage over beside its own has its backwards to make up, with all gradients at hand. Would it
+    do them first, the later stages would starve, and keep it waiting at the end: so a forward that may be done goes
+    first there. A backward that feeds the stage before it goes before one that may be done any time.
+    """
+    by_depth = sorted((h for h in hosted if h.present), key=lambda h: h.stage.stage_index, reverse=True)
+    pipelines = {h.stage.pipeline_index for h in hosted if not h.taken_over}
+    behind = {h.stage.pipeline_index for h in hosted if h.taken_over} & pipelines
     for h in by_depth:
-        if h.present and _backward_ready(h, has):
+        makes_up = h.stage.pipeline_index in behind and not h.is_last
+        if makes_up and _backward_ready(h, has) and _forward_ready(h, has):
+            return Action(Kind.FORWARD, *h.stage.place, h.next_forward)
+    for h in sorted(by_depth, key=lambda h: h.stage.stage_index or h.num_stages):
+        if _backward_ready(h, has):
             return Action(Kind.BACKWARD, *h.stage.place, h.next_backward)
     for h in by_depth:
-        if h.present and _forward_ready(h, has):
+        if _forward_ready(h, has):
             return Action(Kind.FORWARD, *h.stage.place, h.next_forward)
     return None
 

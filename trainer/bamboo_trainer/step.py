@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from bamboo_trainer.compute import Unit, Value
 from bamboo_trainer.frames import Held
-from bamboo_trainer.plan import Mode, Plan, StagePlan, WorkerId
+from bamboo_trainer.plan import Mode, Plan, PlanKind, StagePlan, WorkerId
 from bamboo_trainer.routes import Routes
 from bamboo_trainer.schedule import HostedStage, Key, ShadowedStage, Share, reduced_key
 
@@ -93,6 +93,9 @@ def _hosted(
         redundant=redundant,
         apart=microbatches.start != pipeline.first_microbatch,
         spared=before is not None and same and before.spared,
+        taken_over=plan.kind is PlanKind.FAILOVER
+        and not redundant
+        and (before is None or before.redundant or before.taken_over),
     )
 
 

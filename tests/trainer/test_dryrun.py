@@ -21,8 +21,7 @@ def make_plan(*, stages: int, microbatches: int, pipelines: int = 1, mode: Mode 
         first_step=0,
         pipelines=build_pipelines(workers, [cut] * pipelines, microbatches, mode, 1),
         members=tuple(
-            Member(worker_id=w, node_id=NodeId(w.split("/")[0]), address="127.0.0.1", port=1)
-            for w in chain(*workers)
+            Member(worker_id=w, node_id=NodeId(w.split("/")[0]), address="127.0.0.1", port=1) for w in chain(*workers)
         ),
     )
 

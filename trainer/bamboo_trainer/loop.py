@@ -6,6 +6,7 @@ the inbox or write to the agent.
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ import torch
 from bamboo_trainer import control
 from bamboo_trainer.device import CPU, Device, DeviceError, find_device
 from bamboo_trainer.executor import Executor, Report, Send
-from bamboo_trainer.frames import Frame, with_values
+from bamboo_trainer.frames import Frame, LearnLayer, Taught, Update, with_values
 from bamboo_trainer.link import FrameArrived, FromPeers, LinkDown, LinkUp
 from bamboo_trainer.manifest import CheckpointError
 from bamboo_trainer.model_file import write_model
@@ -26,6 +27,7 @@ from bamboo_trainer.plan import Member, Plan, PlanKind, WorkerId
 from bamboo_trainer.profile import measure_layers
 from bamboo_trainer.recipe import Recipe, RecipeError, load_recipe
 from bamboo_trainer.recorder import RecordingExecutor
+from bamboo_trainer.schedule import Kind
 from bamboo_trainer.torch_compute import TorchCompute
 from bamboo_trainer.wrapping import ExecutorLike
 
@@ -105,6 +107,8 @@ class WorkerLoop:
         self._device = CPU
         self._last_commit_at = self._learn_began_at = clock()
         self._job: _Job | None = None
+        self._unhurried: deque[tuple[WorkerId, Frame]] = deque()
+        """Layers that are learned and taught, in order: a step in flight never waits for them."""
 
     def post(self, item: FromPeers) -> None:
         """Ends of links are told, arrivals noted, at once: the action at hand may take seconds."""
@@ -129,6 +133,11 @@ class WorkerLoop:
             if executor and action is not None:
                 with self._telling(str(action)):
                     executor.perform(action)
+                if action.kind is Kind.COMMIT:  # a lone worker has always something to do
+                    self._take_unhurried(1)
+                continue
+            if self._unhurried and self._inbox.empty():
+                self._take_unhurried(1)
                 continue
             item = self._inbox.get()
             if isinstance(item, control.Exit):
@@ -137,6 +146,14 @@ class WorkerLoop:
                 self._take(item)
         if self._job:
             self._job.close()
+
+    def _take_unhurried(self, at_most: int | None = None) -> None:
+        num_waiting = len(self._unhurried)
+        for _ in range(num_waiting if at_most is None else min(at_most, num_waiting)):
+            peer, frame = self._unhurried.popleft()
+            if self._job:
+                with self._telling(type(frame).__name__):
+                    self._job.receive(peer, frame)
 
     @contextmanager
     def _telling(self, doing: str) -> Iterator[None]:
@@ -166,8 +183,10 @@ class WorkerLoop:
             case control.WriteModel() if job:
                 self._write_model(job, item)
             case control.Adopt() if job:
+                self._take_unhurried()  # what is learned by now counts under the plan
                 self._adopt(job, item.plan)
             case control.Learn() if job:
+                self._take_unhurried()
                 self._learn_began_at = self._clock()
                 self._transport.learn_from(item.sources)
                 job.executor.learn(item)
@@ -177,8 +196,10 @@ class WorkerLoop:
                 job.executor.halt(item.generation)
             case control.Save() if job:
                 job.executor.save(item.generation, item.step)
-            case FrameArrived() if job:
-                job.receive(item.peer, item.frame)
+            case FrameArrived(peer, LearnLayer() | Taught() | Update() as frame) if job:
+                self._unhurried.append((peer, frame))
+            case FrameArrived(peer, frame) if job:
+                job.receive(peer, frame)
             case LinkUp() if job:
                 job.executor.link_up(item.peer)
             case LinkUp() | LinkDown():
@@ -193,6 +214,7 @@ class WorkerLoop:
             if self._job:
                 self._job.close()
                 self._job = None  # its memory is free before the next one's is needed
+            self._unhurried.clear()
             self._job = self._make_job(spec)
             log.info("prepared %s of run %s on %s", spec.recipe, spec.run_id, self._job.device.name)
         job = self._job

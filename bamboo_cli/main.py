@@ -97,7 +97,7 @@ def main() -> None:
         print("\nThis is a bug in Bamboo. Please report it with the text above.", file=sys.stderr)
         sys.exit(EXIT_BUG)
     finally:
-        gc.freeze()  # Python would look through all that was loaded for garbage once more before it ends: 20 to 40 ms
+        gc.freeze()  # else Python looks through all that was loaded for garbage once more before it ends
 
 
 if __name__ == "__main__":

@@ -50,9 +50,11 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.loss_curves
 	$(BIN)/python -m benchmarks.worker_start
 	$(BIN)/python -m benchmarks.big_ledger
+	$(BIN)/python -m benchmarks.wide_status
 
 docs: $(READY)
 	$(BIN)/python -m bamboo_cli.reference
+	$(BIN)/python -m tests.cli.pictures
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

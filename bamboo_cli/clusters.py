@@ -80,9 +80,9 @@ def _is_closed(path: Path) -> bool:
 
 def read_state(path: Path) -> "ClusterState":
     """Raises StateError."""
-    from bamboo_cli.coordinator.reader import read_status
+    from bamboo_cli.coordinator import reader
 
-    return read_status(path, now=time.time()).state
+    return reader.read_state(path)
 
 
 def read_identity(cluster_dir: Path) -> Identity:

@@ -1,58 +1,115 @@
-"""The logs of a cluster on this machine: the coordinator's, and each node's agent and workers."""
+"""The logs of a cluster on this machine, the coordinator's and those of each node: read, searched, followed."""
 
+import heapq
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bamboo_cli import paths
 from bamboo_cli.errors import UsageError
 
-if TYPE_CHECKING:
-    from bamboo_cli.coordinator.status import ClusterStatus
-
 POLL_S = 0.3
+NEW_FILES_S = 1.5
+"""How often new nodes and workers are looked for."""
 NODE_LOGS = ("agent.log", "worker.log", "worker-*.log")
 """The last: of further accelerators."""
+MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d+")
+"""At the beginning of a line; one without it belongs to the line before, like a traceback."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFile:
     source: str
-    """``coordinator``, ``n3 agent``, ``n3 worker``, ``n3 worker-1``."""
+    """``coordinator``, ``n3 agent``, ``n3 worker``, ``n3 worker-1``, ``n3 setup``."""
     path: Path
 
 
-def log_files(status: "ClusterStatus", cluster_dir: Path, node: str | None) -> tuple[LogFile, ...]:
-    """Those that exist; of one node, or of all and the coordinator. Raises UsageError for an unknown node."""
-    known = [found.node_id for found in status.nodes]
-    if node is not None and node not in known:
-        raise UsageError(f"there is no node {node}", next_step=f"There were: {', '.join(known) or 'none'}.")
-    found = [LogFile(source="coordinator", path=cluster_dir / "coordinator.log")] if node is None else []
-    for one in status.nodes:
-        if one.instance_id and node in (None, one.node_id):
-            folder = paths.local_cloud_dir() / "instances" / one.instance_id
-            paths_there = [path for pattern in NODE_LOGS for path in sorted(folder.glob(pattern))]
-            found += [LogFile(source=f"{one.node_id} {path.stem}", path=path) for path in paths_there]
+def log_files(instances: Mapping[str, str | None], cluster_dir: Path, nodes: Collection[str]) -> tuple[LogFile, ...]:
+    """Those that exist; of ``nodes``, or of all and the coordinator. ``instances``: ids by node, None where there is
+    none yet. Raises UsageError for an unknown node."""
+    if unknown := [node for node in nodes if node not in instances]:
+        raise UsageError(
+            f"there is no node {', '.join(unknown)}", next_step=f"There were: {', '.join(instances) or 'none'}."
+        )
+    found = [] if nodes else [LogFile(source="coordinator", path=cluster_dir / "coordinator.log")]
+    for node_id, instance_id in instances.items():
+        if nodes and node_id not in nodes:
+            continue
+        found.append(LogFile(source=f"{node_id} setup", path=cluster_dir / "nodes" / f"{node_id}.log"))
+        if instance_id:
+            folder = paths.local_cloud_dir() / "instances" / instance_id
+            there = [path for pattern in NODE_LOGS for path in sorted(folder.glob(pattern))]
+            found += [LogFile(source=f"{node_id} {path.stem}", path=path) for path in there]
     return tuple(file for file in found if file.path.exists())
 
 
-def last_lines(file: LogFile, count: int) -> list[str]:
-    lines = file.path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return lines[-count:] if count else []
+def search(text: str) -> re.Pattern[str]:
+    """A regular expression; small letters also find capital ones. Raises UsageError."""
+    try:
+        return re.compile(text, 0 if any(letter.isupper() for letter in text) else re.IGNORECASE)
+    except re.error as error:
+        raise UsageError(
+            f"{text!r} is no regular expression: {error}",
+            next_step=f"To look for just these signs: {re.escape(text)!r}.",
+        ) from error
 
 
-def follow(files: Callable[[], Sequence[LogFile]], say: Callable[[str, str], None]) -> None:
-    """Call ``say(source, line)`` for every new line until interrupted; new files are read from their beginning."""
-    read = {file.path: file.path.stat().st_size for file in files()}
+def last_lines(
+    files: Sequence[LogFile], count: int, wanted: re.Pattern[str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """The last ``count`` of each file (that have what is ``wanted``), as (source, line), in the order of time."""
+    tails = [_tail(file, count, wanted) for file in files]
+    for _, _, source, line in heapq.merge(*tails):
+        yield source, line
+
+
+def _tail(file: LogFile, count: int, wanted: re.Pattern[str] | None) -> list[tuple[str, int, str, str]]:
+    """With what orders them: the moment of the line, or of the last one before it that has one."""
+    kept: deque[tuple[str, int, str, str]] = deque(maxlen=count)
+    moment = ""
+    with file.path.open(encoding="utf-8", errors="replace") as stream:
+        for number, line in enumerate(stream):
+            if found := MOMENT.match(line):
+                moment = found[0]
+            if wanted is None or wanted.search(line):
+                kept.append((moment, number, file.source, line.rstrip("\n")))
+    return list(kept)
+
+
+def follow(
+    files: Callable[[], Sequence[LogFile]], say: Callable[[str, str], None], wanted: re.Pattern[str] | None = None
+) -> None:
+    """Call ``say(source, line)`` for every new line until interrupted; new files are read from their beginning, as is
+    one that was begun anew."""
+    known = files()
+    looked_at, read = time.monotonic(), {file.path: file.path.stat().st_size for file in known}
     while True:
-        for file in files():
-            with file.path.open("rb") as stream:
-                stream.seek(read.get(file.path, 0))
-                whole, newline, _ = stream.read().rpartition(b"\n")
-            if newline:
-                read[file.path] = read.get(file.path, 0) + len(whole) + 1
-                for line in whole.decode(errors="replace").splitlines():
+        if time.monotonic() - looked_at > NEW_FILES_S:
+            known, looked_at = files(), time.monotonic()
+        for file in known:
+            for line in _new_lines(file.path, read):
+                if wanted is None or wanted.search(line):
                     say(file.source, line)
         time.sleep(POLL_S)
+
+
+def _new_lines(path: Path, read: dict[Path, int]) -> list[str]:
+    """Whole ones only; a node that is given back may take its files with it."""
+    begin = read.get(path, 0)
+    try:
+        size = path.stat().st_size
+        if size == begin:
+            return []
+        begin = 0 if size < begin else begin
+        with path.open("rb") as stream:
+            stream.seek(begin)
+            whole, newline, _ = stream.read().rpartition(b"\n")
+    except FileNotFoundError:
+        return []
+    if not newline:
+        return []
+    read[path] = begin + len(whole) + 1
+    return whole.decode(errors="replace").splitlines()

@@ -96,6 +96,8 @@ def main() -> None:
         traceback.print_exc()
         print("\nThis is a bug in Bamboo. Please report it with the text above.", file=sys.stderr)
         sys.exit(EXIT_BUG)
+    finally:
+        gc.freeze()  # else Python looks through all that was loaded for garbage once more before it ends
 
 
 if __name__ == "__main__":

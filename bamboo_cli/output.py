@@ -4,12 +4,13 @@ rich is imported where it is used, so that ``bamboo --help`` does not pay for it
 """
 
 import dataclasses
+import io
 import json
 import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,17 @@ from bamboo_cli.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    Drawn = tuple[RenderableType, RenderableType]
+    """A picture, and what stays of it if it was the last one."""
+
 QUIET_REMINDER_S = 10.0
 """Without a terminal, a long wait says so again this often."""
 
 
 PIPED_WIDTH = 200
 UNBOUNDED_WIDTH = 1_000_000
+JSON_WIDTH = 400
+"""A node or a stage is a line: `grep` finds it whole."""
 
 
 def console(*, stderr: bool = False, piped_width: int = PIPED_WIDTH) -> "Console":
@@ -49,8 +55,6 @@ def result(renderable: "RenderableType", *, one_line_a_row: bool = False) -> Non
 
 def page(renderable: "RenderableType", columns: int) -> str:
     """As HTML, of that width."""
-    import io
-
     from rich.console import Console
 
     target = Console(file=io.StringIO(), width=columns, record=True, highlight=False, emoji=False)
@@ -59,12 +63,27 @@ def page(renderable: "RenderableType", columns: int) -> str:
 
 
 @contextmanager
-def screen(first: "RenderableType") -> Iterator[Callable[["RenderableType"], None]]:
-    """A picture that is drawn over and stays when it ends; the yielded function draws the next one."""
+def screen(first: "Drawn") -> Iterator[Callable[["Drawn"], None]]:
+    """A picture on a screen of its own, drawn over without being wiped, so that nothing flickers; the yielded function
+    draws the next one. What shall stay of the last one is left when it ends, and what was said meanwhile after it."""
     from rich.live import Live
 
-    with Live(first, console=console(), auto_refresh=False) as live:
-        yield lambda picture: live.update(picture, refresh=True)
+    (picture, stays), target, said = first, console(), io.StringIO()
+    try:
+        with (
+            redirect_stderr(said),
+            Live(picture, console=target, screen=True, auto_refresh=False, redirect_stderr=False) as live,
+        ):
+
+            def show(drawn: "Drawn") -> None:
+                nonlocal stays
+                picture, stays = drawn
+                live.update(picture, refresh=True)
+
+            yield show
+    finally:
+        target.print(stays)
+        print(said.getvalue(), end="", file=sys.stderr, flush=True)
 
 
 def line(text: str) -> None:
@@ -89,8 +108,23 @@ def as_json(value: Any) -> Any:
 
 
 def json_result(value: Any) -> None:
-    """One JSON document, indented for people."""
-    print(json.dumps(as_json(value), indent=2, ensure_ascii=False), flush=True)
+    """One JSON document, indented for people; what is not too long stays on one line."""
+    print("\n".join(_json_lines(as_json(value))), flush=True)
+
+
+def _json_lines(value: Any, indent: str = "") -> list[str]:
+    whole = json.dumps(value, ensure_ascii=False)
+    if not isinstance(value, dict | list) or len(indent) + len(whole) <= JSON_WIDTH:
+        return [whole]
+    inner = indent + "  "
+    names = [f"{json.dumps(name, ensure_ascii=False)}: " for name in value] if isinstance(value, dict) else None
+    lines = ["{" if names else "["]
+    items = list(value.values()) if isinstance(value, dict) else value
+    for number, item in enumerate(items):
+        first, *rest = _json_lines(item, inner)
+        lines += [f"{inner}{names[number] if names else ''}{first}", *rest]
+        lines[-1] += "," if number < len(items) - 1 else ""
+    return [*lines, indent + ("}" if names else "]")]
 
 
 def json_line(value: Any) -> None:

@@ -1,29 +1,31 @@
 """Looking on while things happen: reads the state file again and again, and never changes anything."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bamboo_cli import output
-from bamboo_cli.coordinator.reader import read_events, read_runs, read_status, read_steps
+from bamboo_cli.coordinator.reader import read_events, read_look, read_runs, read_status, read_steps
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from bamboo_cli.coordinator.status import ClusterStatus, RunStatus, StepRow, StoryEvent
 
 LIVE_POLL_S = 0.5
 PLAIN_POLL_S = 0.4
-STORY_LINES = 8
+MOST_LOAD = 0.1
+"""Of a core, for drawing: where a look takes long, there are fewer."""
+STORY_LINES = 5
 SILENCE_S = 15.0
 """Without a terminal, a run that is silent is said to be so this often."""
 
 
 def watch_cluster(path: Path) -> None:
-    """Show the cluster until Ctrl-C, or until it is closed."""
-    _look_on(path, ended=lambda cluster: cluster.state == "closed")
+    """Show the cluster until Ctrl-C, or until it is closed. Without a terminal: a line now and then, and the events."""
+    if output.console().is_terminal:
+        _look_on(path, "Ctrl-C ends this view, and nothing else", lambda cluster: cluster.state == "closed")
+    else:
+        _print_summaries(path)
 
 
 def watch_run(
@@ -43,7 +45,8 @@ def watch_run(
     if plain or not output.console().is_terminal:
         _print_lines(path, run_id, step_lines, between_looks)
     else:
-        _look_on(path, ended=lambda cluster: _has_ended(cluster, run_id), between_looks=between_looks)
+        note = "Ctrl-C detaches; the run goes on"
+        _look_on(path, note, lambda cluster: _has_ended(cluster, run_id), between_looks)
     return read_run(path, run_id)
 
 
@@ -69,25 +72,53 @@ def _has_ended(cluster: "ClusterStatus", run_id: str) -> bool:
 
 
 def _look_on(
-    path: Path, *, ended: Callable[["ClusterStatus"], bool], between_looks: Callable[[], None] = lambda: None
+    path: Path,
+    note: str,
+    ended: Callable[["ClusterStatus"], bool],
+    between_looks: Callable[[], None] = lambda: None,
 ) -> None:
-    from bamboo_cli.views.cluster import live
+    from bamboo_cli.coordinator.looking import Seen
+    from bamboo_cli.views.screen import Screen
 
-    story: deque[StoryEvent] = deque(maxlen=STORY_LINES)
+    seen = Seen()
 
-    def look() -> tuple["ClusterStatus", "RenderableType"]:
+    def look() -> tuple["ClusterStatus", tuple[Screen, Screen]]:
         now = time.time()
-        cluster = read_status(path, now=now)
-        story.extend(read_events(path, story[-1].event_id if story else 0, limit=STORY_LINES))
-        return cluster, live(cluster, list(story), now)
+        found = read_look(path, now=now, num_events=STORY_LINES, before=seen)
+        return found.cluster, (Screen(found, now, note), Screen(found, now))
 
-    cluster, picture = look()
-    with output.screen(picture) as show:
+    cluster, drawn = look()
+    with output.screen(drawn) as show:
+        rest_s = LIVE_POLL_S
         while not ended(cluster):
-            time.sleep(LIVE_POLL_S)
+            time.sleep(rest_s)
+            began = time.process_time()
             between_looks()
-            cluster, picture = look()
-            show(picture)
+            cluster, drawn = look()
+            show(drawn)
+            rest_s = max(LIVE_POLL_S, (time.process_time() - began) / MOST_LOAD)
+
+
+def _print_summaries(path: Path) -> None:
+    from bamboo_cli.coordinator.looking import Seen
+    from bamboo_cli.views.screen import summary_line
+    from bamboo_cli.views.story import event_line
+
+    seen, last_event, told, told_at = Seen(), 0, "", 0.0
+    while True:
+        now = time.time()
+        found = read_look(path, now=now, num_events=STORY_LINES, before=seen)
+        story = read_events(path, last_event) if last_event else found.story
+        for event in story:
+            last_event = event.event_id
+            output.line(event_line(event))
+        summary = summary_line(found)
+        if summary != told and now - told_at >= SILENCE_S:
+            told, told_at = summary, now
+            output.line(f"{output.clock(now)}  {summary}")
+        if found.cluster.state == "closed":
+            return
+        time.sleep(PLAIN_POLL_S)
 
 
 def _print_lines(path: Path, run_id: str, step_lines: int | None, between_looks: Callable[[], None]) -> None:

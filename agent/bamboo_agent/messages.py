@@ -8,6 +8,7 @@ anew, the coordinator says again whatever still holds.
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from bamboo_trainer.control import FromWorker, ToWorker
@@ -192,23 +193,35 @@ class Leave:
 
 ToAgent = Welcome | Refused | Acknowledge | StartWorker | StopWorker | TellWorker | Leave
 
-_FROM_AGENT: TypeAdapter[FromAgent] = TypeAdapter(Annotated[FromAgent, Field(discriminator="kind")])
-_ENVELOPE: TypeAdapter[Envelope] = TypeAdapter(Envelope)
-_TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(Annotated[ToAgent, Field(discriminator="kind")])
+
+@cache
+def _from_agent() -> TypeAdapter[FromAgent]:
+    """Built when it is first used, as the others: whoever only reads a state file would wait for nothing."""
+    return TypeAdapter(Annotated[FromAgent, Field(discriminator="kind")])
+
+
+@cache
+def _envelope() -> TypeAdapter[Envelope]:
+    return TypeAdapter(Envelope)
+
+
+@cache
+def _to_agent() -> TypeAdapter[ToAgent]:
+    return TypeAdapter(Annotated[ToAgent, Field(discriminator="kind")])
 
 
 def decode_from_agent(text: str | bytes) -> FromAgent:
     """Raises ValueError (pydantic.ValidationError, json.JSONDecodeError) on anything else."""
     value: Any = json.loads(text)
-    return _FROM_AGENT.validate_python(value)
+    return _from_agent().validate_python(value)
 
 
 def decode_envelope(text: str | bytes) -> Envelope:
     """Raises ValueError on anything else."""
-    return _ENVELOPE.validate_json(text)
+    return _envelope().validate_json(text)
 
 
 def decode_to_agent(text: str | bytes) -> ToAgent:
     """Raises ValueError (pydantic.ValidationError, json.JSONDecodeError) on anything else."""
     value: Any = json.loads(text)
-    return _TO_AGENT.validate_python(value)
+    return _to_agent().validate_python(value)

@@ -8,36 +8,46 @@ from bamboo_cli.commands import options
 
 
 def command(
-    node: Annotated[str | None, typer.Argument(help="Only this node, such as n2.", metavar="NODE")] = None,
+    nodes: Annotated[
+        list[str] | None, typer.Argument(help="Only these nodes, such as n2 n5.", metavar="NODE...")
+    ] = None,
     cluster: options.Cluster = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="The last so many lines of each log.")] = 20,
+    grep: Annotated[
+        str | None,
+        typer.Option("--grep", "-g", metavar="PATTERN", help="Only lines that have this regular expression in them."),
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing new ones until Ctrl-C.")] = False,
 ) -> None:
-    """Show what the coordinator, the agents and the workers say.
+    """Show what the coordinator, the agents and the workers say, in the order of time.
 
-    `bamboo events` tells the story; the logs have the details and the tracebacks.
+    Each line begins with who says it. Small letters in a pattern also find capital ones. `bamboo events` tells the
+    story; the logs have the details and the tracebacks.
 
     \b
-    Example:
+    Examples:
       bamboo logs n2 -f
+      bamboo logs --grep "error|traceback" -n 100
     """
-    import time
-
     from bamboo_cli import clusters, log_files, output
-    from bamboo_cli.coordinator.reader import read_status
+    from bamboo_cli.coordinator.reader import read_cloud, read_instances
+    from bamboo_cli.views.log_lines import LogLines
 
     path = clusters.state_file(cluster)
+    wanted = log_files.search(grep) if grep is not None else None
 
     def files() -> tuple[log_files.LogFile, ...]:
-        return log_files.log_files(read_status(path, now=time.time()), path.parent, node)
+        return log_files.log_files(read_instances(path), path.parent, nodes or ())
 
     found = files()
-    width = max((len(file.source) for file in found), default=0)
-    for file in found:
-        for text in log_files.last_lines(file, lines):
-            output.line(f"{file.source.ljust(width)}  {text}")
+    show = LogLines(max((len(file.source) for file in found), default=0), wanted).show
+    for source, text in log_files.last_lines(found, lines, wanted):
+        show(source, text)
     if not found:
         output.note("there are no logs yet")
+    cloud = read_cloud(path)
+    if cloud != "local":
+        output.note(f"what agents and workers on {cloud} say stays on the nodes: agent.log and worker.log there")
     if follow:
         output.note("following; Ctrl-C ends it")
-        log_files.follow(files, lambda source, text: output.line(f"{source.ljust(width)}  {text}"))
+        log_files.follow(files, show, wanted)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from bamboo_trainer.plan import NodeId, WorkerId, node_id_of
 
-from bamboo_cli.coordinator.events import Request
+from bamboo_cli.coordinator.requested import Request
 from bamboo_cli.coordinator.states import NodeReason, NodeState, WorkerState
 
 

@@ -20,7 +20,13 @@ from bamboo_agent.messages import AgentMessage, Join, ToAgent
 from bamboo_trainer.control import LayerSaved, Recorded
 from bamboo_trainer.plan import NodeId, WorkerId
 
-from bamboo_cli.coordinator.settings import Resumes, RunSpec
+from bamboo_cli.coordinator.requested import CloseCluster as CloseCluster
+from bamboo_cli.coordinator.requested import Drain as Drain
+from bamboo_cli.coordinator.requested import Request as Request
+from bamboo_cli.coordinator.requested import StartRun as StartRun
+from bamboo_cli.coordinator.requested import StopRun as StopRun
+from bamboo_cli.coordinator.settings import Resumes
+from bamboo_cli.coordinator.story_kinds import StoryKind as StoryKind
 from bamboo_cli.providers.base import EndReason, Instance
 
 # --- events: time and agents -----------------------------------------------------------------------------------
@@ -182,35 +188,6 @@ class MarkFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartRun:
-    """Finished when accepted. Refused while another run goes on."""
-
-    spec: RunSpec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopRun:
-    """Finished when the run has ended: at the next step boundary."""
-
-    run_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drain:
-    """Take the node out at the next step boundary and give it back. Finished when it has ended."""
-
-    node_id: NodeId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloseCluster:
-    """End the run, stop the workers, give all nodes back. Finished when all have ended."""
-
-
-Request = StartRun | StopRun | Drain | CloseCluster
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SpentSoFar:
     """By the ledger, on the run."""
 
@@ -350,32 +327,6 @@ class KeepPage:
 
     worker_id: WorkerId
     page: Recorded
-
-
-class StoryKind(StrEnum):
-    """What a line of the story is about."""
-
-    COORDINATOR = "coordinator"
-    NODE = "node"
-    WORKER = "worker"
-    NOTICE = "notice"
-    HINT = "hint"
-    LOSS = "loss"
-    PREEMPTION = "preemption"
-    FAILOVER = "failover"
-    RECONFIGURATION = "reconfiguration"
-    RESTORE = "restore"
-    WAIT = "wait"
-    RUN = "run"
-    CHECKPOINT = "checkpoint"
-    DIGEST = "digest"
-    DRILL = "drill"
-    HANDOVER = "handover"
-    BUDGET = "budget"
-    CAPACITY = "capacity"
-    CLOUD = "cloud"
-    REFUSAL = "refusal"
-    REQUEST = "request"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from bamboo_trainer.control import Learn, Learned
 from bamboo_trainer.plan import Fetch, Member, WorkerId
 from bamboo_trainer.planner import arrange
 
-from bamboo_cli.coordinator import boundary, progress, rungs
+from bamboo_cli.coordinator import boundary, rungs
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.roster import reckoned_with
@@ -75,7 +75,7 @@ def _begin(board: Board, run: Run, reason: str) -> bool:
     fetches = tuple(fetch for fetch in planned.fetches if fetch.source is not None) if planned is not None else ()
     left_s = _seconds_left(board)
     takes_s = _takes_s(board, run, fetches)
-    reserve_s = RESERVE_STEPS * progress.usual_step_s(board.progress)
+    reserve_s = RESERVE_STEPS * board.progress.usual_step_s
     if not fetches:
         return True
     what = f"{reason}: {_count(len({f.layer for f in fetches}), 'layer')} would take {takes_s:.1f} s to hand over"
@@ -117,7 +117,7 @@ def _awaits_replacement(board: Board, run: Run) -> bool:
         for worker in leaving
         for layer in run.plan.layers_of(worker.worker_id)
     )
-    reserve_s = RESERVE_STEPS * progress.usual_step_s(board.progress)
+    reserve_s = RESERVE_STEPS * board.progress.usual_step_s
     return left_s > _takes_s(board, run, everything) + reserve_s + SPARE_S
 
 

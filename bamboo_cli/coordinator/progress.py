@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from statistics import median
 
 from bamboo_trainer.control import StepCommitted
 from bamboo_trainer.plan import NodeId, StepSummary, node_id_of
@@ -115,14 +114,10 @@ def _clock_in(board: Board, progress: Progress) -> Progress:
         return replace(progress, last_commit_at=board.now, disturbed=False)
     passed_s = max(0.0, board.now - progress.last_commit_at)
     if progress.disturbed:
-        pause_s = progress.pause_s + max(0.0, passed_s - usual_step_s(progress))
+        pause_s = progress.pause_s + max(0.0, passed_s - progress.usual_step_s)
         return replace(progress, last_commit_at=board.now, disturbed=False, pause_s=pause_s)
     recent = (*progress.step_seconds, passed_s)[-NUM_RECENT:]
     return replace(progress, last_commit_at=board.now, step_seconds=recent)
-
-
-def usual_step_s(progress: Progress) -> float:
-    return median(progress.step_seconds) if progress.step_seconds else 0.0
 
 
 def disturbed(board: Board) -> None:

@@ -9,76 +9,63 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from bamboo_trainer.control import TrainingSpec
 from bamboo_trainer.plan import Plan
 from pydantic import TypeAdapter
 from sqlalchemy import Column, Connection, RowMapping, Select, Table, literal, or_, select
 
-from bamboo_cli.coordinator import money, schema
-from bamboo_cli.coordinator.budget import most_used
-from bamboo_cli.coordinator.events import StoryKind
-from bamboo_cli.coordinator.known import Known, cluster_state, entities, node_statuses
-from bamboo_cli.coordinator.lock import is_locked
+from bamboo_cli.coordinator import looking, money, schema
+from bamboo_cli.coordinator.entities import Cluster
+from bamboo_cli.coordinator.known import Known, cluster_state, entities
 from bamboo_cli.coordinator.money import ALL_TIME, ClusterMoney, Period
-from bamboo_cli.coordinator.progress import usual_step_s
-from bamboo_cli.coordinator.run_entities import Checkpoints, Progress, Run
+from bamboo_cli.coordinator.rows import decode_row
+from bamboo_cli.coordinator.run_status import run_status
 from bamboo_cli.coordinator.settings import RunSpec
 from bamboo_cli.coordinator.states import ENDED
 from bamboo_cli.coordinator.status import (
     ClusterStatus,
-    CoordinatorStatus,
     Rented,
     RunLedger,
     RunStatus,
     StepRow,
     StoryEvent,
 )
-from bamboo_cli.coordinator.store import open_for_reading, reading, understood
+from bamboo_cli.coordinator.store import ClusterState, open_for_reading, reading, understood
+from bamboo_cli.coordinator.story_kinds import StoryKind
 from bamboo_cli.costs import ledger
-from bamboo_cli.costs.report import amount
 from bamboo_cli.errors import StateError
-
-RATE_STEPS = 10
-"""Samples per second are averaged over so many steps."""
-
-_PLAN: TypeAdapter[Plan] = TypeAdapter(Plan)
-_SPEC: TypeAdapter[TrainingSpec] = TypeAdapter(TrainingSpec)
 
 
 def read_status(path: Path, *, now: float) -> ClusterStatus:
     """``now``: up to when instances that still run are billed, in seconds since the epoch."""
     with _connection(path) as connection:
-        row = connection.execute(select(schema.cluster)).one()
         known = entities(connection)
-        spent = amount(_charges(connection, known, now))
-        run = known.runs[-1] if known.runs else None
-        return ClusterStatus(
-            name=row.name,
-            cluster_id=row.cluster_id,
-            cloud=row.cloud,
-            state=cluster_state(known.cluster),
-            job_text=row.job_text,
-            job=row.job,
-            wanted_nodes=row.wanted_nodes,
-            created_at=row.created_at,
-            coordinator=CoordinatorStatus(
-                alive=is_locked(path.parent), pid=row.coordinator_pid, heartbeat_at=row.heartbeat_at, port=row.port
-            ),
-            nodes=node_statuses(connection, known),
-            plan=run.plan if run is not None else None,
-            run=_run(connection, known, run, now) if run is not None else None,
-            spot_microusd=spent.spot_microusd,
-            on_demand_microusd=spent.on_demand_microusd,
-            on_demand_note=spent.on_demand_note,
-            gave_up=known.cluster.gave_up,
-        )
+        return looking.cluster_status(connection, path, known, looking.paid(connection, known, now), now)
+
+
+def read_look(path: Path, *, now: float, num_events: int, before: looking.Seen | None = None) -> looking.Look:
+    """The cluster, what its figures were lately, and the newest so many events, at one instant.
+
+    ``before``: what the look before this one has left, for whoever looks again and again.
+    """
+    table = schema.events
+    newest = select(table).order_by(table.c.event_id.desc()).limit(num_events)
+    with _connection(path) as connection:
+        return looking.look(connection, path, now, _events(connection, newest), before or looking.Seen())
+
+
+def read_state(path: Path) -> ClusterState:
+    """Of the cluster, and nothing else of it."""
+    row = select(schema.machine.c.body).where(schema.machine.c.name == "cluster")
+    with _connection(path) as connection:
+        body = connection.execute(row).scalar_one_or_none()
+        return cluster_state(Cluster() if body is None else decode_row("cluster", body))
 
 
 def read_runs(path: Path) -> tuple[RunStatus, ...]:
     """Oldest first."""
     with _connection(path) as connection:
         known = entities(connection)
-        return tuple(_run(connection, known, run) for run in known.runs)
+        return tuple(run_status(connection, known, run) for run in known.runs)
 
 
 def read_active_spec(path: Path) -> RunSpec | None:
@@ -134,6 +121,17 @@ def read_rented(path: Path) -> tuple[Rented, ...]:
         return tuple(Rented(**row._mapping) for row in found)
 
 
+def read_instances(path: Path) -> dict[str, str | None]:
+    """The instance id of every node that ever was, by number; None: nothing is rented for it yet."""
+    with _connection(path) as connection:
+        return {node.node_id: node.instance_id or None for node in entities(connection).nodes}
+
+
+def read_cloud(path: Path) -> str:
+    with _connection(path) as connection:
+        return str(connection.execute(select(schema.cluster.c.cloud)).scalar_one())
+
+
 def read_refusal(path: Path) -> str | None:
     """Why the cloud refuses us, as the newest line about it says; None: it does not."""
     table = schema.events
@@ -149,6 +147,24 @@ def read_steps(path: Path, run_id: str, after_step: int = -1) -> tuple[StepRow, 
         return _steps(connection, run_id, after_step)
 
 
+def read_commits(
+    path: Path, run_id: str, begin: float, end: float, *, num_before: int
+) -> tuple[tuple[int, float], ...]:
+    """Steps and when they were committed, in the order of time: between these moments, so many before them, and the
+    first one after them."""
+    table = schema.steps
+    commits = select(table.c.step, table.c.committed_at).where(table.c.run_id == run_id)
+    at = table.c.committed_at
+    queries = (
+        commits.where(at <= begin).order_by(at.desc()).limit(num_before),
+        commits.where(at > begin, at <= end),
+        commits.where(at > end).order_by(at).limit(1),
+    )
+    with _connection(path) as connection:
+        found = [(row.step, row.committed_at) for query in queries for row in connection.execute(query)]
+    return tuple(sorted(found, key=lambda commit: commit[1]))
+
+
 def read_ledger(path: Path, run_id: str) -> RunLedger | None:
     """All that is on record of a run, as it was at one instant; None where there is no such run."""
     table = schema.events
@@ -159,7 +175,7 @@ def read_ledger(path: Path, run_id: str) -> RunLedger | None:
         if run is None:
             return None
         return RunLedger(
-            run=_run(connection, known, run),
+            run=run_status(connection, known, run),
             training=run.training or run.spec.training,
             steps=_steps(connection, run_id, -1),
             plans=_plans(connection, run_id),
@@ -172,7 +188,7 @@ def read_money(path: Path, *, now: float, period: Period = ALL_TIME) -> ClusterM
     with _connection(path) as connection:
         known = entities(connection)
         found = money.read(connection, known, now=now, period=period)
-        return replace(found, runs=tuple(_run(connection, known, run) for run in known.runs))
+        return replace(found, runs=tuple(run_status(connection, known, run) for run in known.runs))
 
 
 def read_charges(path: Path, *, now: float) -> tuple[ledger.Charge, ...]:
@@ -195,7 +211,8 @@ def _plans(connection: Connection, run_id: str | None) -> tuple[Plan, ...]:
     query = select(schema.plans.c.plan).order_by(schema.plans.c.generation)
     if run_id is not None:
         query = query.where(schema.plans.c.run_id == run_id)
-    return tuple(_PLAN.validate_python(plan) for plan in connection.execute(query).scalars())
+    decoder: TypeAdapter[Plan] = TypeAdapter(Plan)
+    return tuple(decoder.validate_python(plan) for plan in connection.execute(query).scalars())
 
 
 def _events(connection: Connection, newest_first: Select[Any]) -> tuple[StoryEvent, ...]:
@@ -233,56 +250,6 @@ def _step_row(stored: RowMapping) -> StepRow:
 def _number(stored: float | None) -> float:
     """SQLite stores NaN as NULL."""
     return float("nan") if stored is None else stored
-
-
-def _run(connection: Connection, known: Known, run: Run, now: float | None = None) -> RunStatus:
-    """``now``: for what is left of its limits."""
-    progress = known.progress.get(run.run_id, Progress(run_id=run.run_id))
-    checkpoints = known.checkpoints.get(run.run_id, Checkpoints(run_id=run.run_id))
-    complete = checkpoints.complete
-    training = run.training or run.spec.training
-    table = schema.steps
-    shown = select(table.c.step_s, table.c.num_samples, table.c.learning_rate)
-    query = shown.where(table.c.run_id == run.run_id, table.c.step <= progress.committed_step)
-    newest = connection.execute(query.order_by(table.c.step.desc()).limit(RATE_STEPS)).all()
-    took = sum(step.step_s for step in newest)
-    return RunStatus(
-        run_id=run.run_id,
-        state=run.state,
-        spec=_SPEC.dump_python(training, mode="json"),
-        num_steps=training.num_steps,
-        min_nodes=run.spec.min_nodes,
-        started_at=run.started_at,
-        ended_at=run.ended_at,
-        committed_steps=progress.committed_step + 1,
-        first_loss=progress.first_loss,
-        loss=progress.loss,
-        learning_rate=newest[0].learning_rate if newest else None,
-        samples_per_s=sum(step.num_samples for step in newest) / took if took > 0 else None,
-        num_samples=progress.num_samples,
-        num_tokens=progress.num_tokens,
-        preemptions=progress.preemptions,
-        failovers=progress.failovers,
-        reconfigurations=progress.reconfigurations,
-        restores=progress.restores,
-        steps_rerun=progress.steps_rerun,
-        pause_s=progress.pause_s,
-        checkpoint_step=complete[-1] if complete else None,
-        model_url=run.model_url or None,
-        weights_sha256=run.weights_sha256 or None,
-        reason=": ".join(part for part in (run.reason, run.detail) if part),
-        checkpoint_steps=complete,
-        checkpoint_trouble=checkpoints.trouble,
-        recipe_sha256=run.spec.recipe_sha256 or None,
-        begins_at_step=run.spec.begins_at_step,
-        usual_step_s=usual_step_s(progress) or None,
-        limit=_limit(run, progress, now),
-    )
-
-
-def _limit(run: Run, progress: Progress, now: float | None) -> str:
-    used = most_used(run, progress, now) if now is not None and run.ended_at is None else None
-    return "" if used is None else used.text
 
 
 def _charges(connection: Connection, known: Known, now: float) -> tuple[ledger.Charge, ...]:

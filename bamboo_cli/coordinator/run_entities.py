@@ -1,6 +1,7 @@
 """What the coordinator knows of a run, one frozen value per stored row."""
 
 from dataclasses import dataclass
+from statistics import median
 
 from bamboo_trainer.control import LayerCost, LayerSaved, Stopped, TrainingSpec
 from bamboo_trainer.plan import Fetch, Plan, StepSummary, WorkerId
@@ -147,6 +148,11 @@ class Progress:
     """What the last learner saw."""
     num_stale: int = 0
     """Messages of older generations that were refused."""
+
+    @property
+    def usual_step_s(self) -> float:
+        """The median; 0: none is known."""
+        return median(self.step_seconds) if self.step_seconds else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

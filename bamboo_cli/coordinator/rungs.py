@@ -7,7 +7,6 @@ from bamboo_trainer.planner import arrange
 from bamboo_trainer.redundancy import fail_over
 from bamboo_trainer.wanted import PRIOR_BYTES_PER_S
 
-from bamboo_cli.coordinator import progress
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.roster import reckoned_with
 from bamboo_cli.coordinator.weather import wanted_of
@@ -30,7 +29,7 @@ def is_rerun_cheaper(board: Board, lost: Collection[WorkerId]) -> bool:
     if fail_over(run.plan, lost, 0) is None:
         return False  # there is no choice
     orphans = [s for s in run.plan.stages() if s.host in lost and not _has_live_shadow(s, lost)]
-    usual_s = progress.usual_step_s(known)
+    usual_s = known.usual_step_s
     if not orphans or not usual_s or known.last_commit_at is None:
         return False
     num_hosts = len({stage.host for stage in run.plan.stages()})

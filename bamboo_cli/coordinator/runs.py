@@ -12,7 +12,6 @@ from bamboo_cli.coordinator import (
     links,
     losses,
     plans,
-    progress,
     rungs,
     saving,
     workers,
@@ -198,14 +197,14 @@ def _quiescing(board: Board, run: Run) -> None:
 
 def _stuck_s(board: Board) -> float:
     assert board.progress is not None
-    usual_s = progress.usual_step_s(board.progress)
+    usual_s = board.progress.usual_step_s
     return max(STUCK_LEASES * board.config.lease_s, STUCK_STEPS * usual_s, MIN_STUCK_S)
 
 
 def _halting(board: Board, run: Run) -> None:
     assert run.pause is not None and board.progress is not None
     awaited = plans.awaited(board)
-    patience_s = STUCK_LEASES * board.config.lease_s + 2 * progress.usual_step_s(board.progress)
+    patience_s = STUCK_LEASES * board.config.lease_s + 2 * board.progress.usual_step_s
     if not awaited:
         _all_stopped(board, run)
     elif board.now - run.pause.since > patience_s:

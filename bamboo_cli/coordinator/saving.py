@@ -6,7 +6,7 @@ from dataclasses import replace
 from bamboo_trainer.control import Save
 from bamboo_trainer.plan import WorkerId, node_id_of
 
-from bamboo_cli.coordinator import checkpoints, progress
+from bamboo_cli.coordinator import checkpoints
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.events import StoryKind
 from bamboo_cli.coordinator.run_entities import Asked, Checkpoints, Run
@@ -30,7 +30,7 @@ def while_in_danger(board: Board, run: Run) -> None:
     layers = _only_on_leaving(board, run)
     if not (layers or _is_overdue(board, run)) or not _may_ask(known, run.plan.generation, board.now):
         return
-    usual_s = progress.usual_step_s(made)
+    usual_s = made.usual_step_s
     step = made.committed_step + max(AHEAD_STEPS, math.ceil(AHEAD_S / usual_s) if usual_s else 0)
     if step >= run.spec.training.num_steps - 1:
         return  # the last one is saved anyway

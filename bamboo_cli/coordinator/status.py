@@ -86,6 +86,7 @@ class RunStatus:
     """Of the recipe's file when the run was asked for; None: told to a Bamboo that did not keep it."""
     usual_step_s: float | None = None
     """The median of the latest steps that nothing disturbed."""
+    last_commit_at: float | None = None
     limit: str = ""
     """How much is used of the nearest limit of money or time that the job has; empty: it has none."""
     begins_at_step: int = 0
@@ -116,6 +117,22 @@ class ClusterStatus:
     """Where that is an estimate: that it is one, and of when."""
     gave_up: str = ""
     """Why no further node is rented, though some are wanted."""
+    microusd_per_hour: int = 0
+    """What is paid now, for all instances that run."""
+    hours_left: float | None = None
+    """Of a run that goes on as it did on average."""
+    projected_microusd: float | None = None
+    """What that run will have cost then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """How a run's figures went, oldest first."""
+
+    losses: tuple[float | None, ...] = ()
+    """Of steps spread evenly over all that are committed. None: nobody lived to tell."""
+    samples_per_s: tuple[float | None, ...] = ()
+    """Of each of the newest steps, by the clock between commits: a pause is a dip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from bamboo_trainer.wanted import (
     Weather,
 )
 
-from bamboo_cli.coordinator import checkpoints, progress
+from bamboo_cli.coordinator import checkpoints
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.states import LEASED, NodeState
 
@@ -112,7 +112,7 @@ def _restore_s(board: Board) -> float:
     """Reading all layers, and half of what is between two checkpoints."""
     run, known = board.run, board.progress
     assert run is not None and known is not None
-    step_s = progress.usual_step_s(known)
+    step_s = known.usual_step_s
     if not step_s or run.training is None:
         return PRIOR_RESTORE_S
     read_s = sum(cost.state_bytes for cost in run.costs) / checkpoints.DISK_BYTES_PER_S

@@ -180,8 +180,24 @@ def run_bill(charges: Sequence[Charge], facts: RunFacts, microusd_per_hour: int 
         rerun_microusd=(spent.spot_microusd - pause) * facts.steps_rerun / all_steps if all_steps else 0.0,
         stageless_microusd=_stageless(charges, facts.placings),
         same_work_microusd=_same_work(spent, facts),
-        projection=_projection(spent, facts, microusd_per_hour),
+        projection=projection(
+            spent.spot_microusd,
+            steps_left=facts.steps_left,
+            num_steps=facts.num_steps,
+            wall_s=facts.wall_s,
+            microusd_per_hour=microusd_per_hour,
+        ),
     )
+
+
+def projection(
+    spent_microusd: int, *, steps_left: int, num_steps: int, wall_s: float, microusd_per_hour: int
+) -> Projection | None:
+    """``spent_microusd`` and ``num_steps``: of the run in ``wall_s``. None: no step is committed, or none is left."""
+    if not (steps_left and num_steps):
+        return None
+    hours_left = steps_left * wall_s / num_steps / 3600.0
+    return Projection(hours_left=hours_left, total_microusd=spent_microusd + hours_left * microusd_per_hour)
 
 
 def _stageless(charges: Iterable[Charge], placings: Sequence[Placing]) -> int:
@@ -199,13 +215,6 @@ def _same_work(spent: Amount, facts: RunFacts) -> float | None:
     if not (spent.seconds and most and facts.usual_step_s):
         return None
     return facts.num_steps * facts.usual_step_s * most * spent.on_demand_microusd / spent.seconds
-
-
-def _projection(spent: Amount, facts: RunFacts, microusd_per_hour: int) -> Projection | None:
-    if not (facts.steps_left and facts.num_steps):
-        return None
-    hours_left = facts.steps_left * facts.wall_s / facts.num_steps / 3600.0
-    return Projection(hours_left=hours_left, total_microusd=spent.spot_microusd + hours_left * microusd_per_hour)
 
 
 def _per(spent: Amount, count: int, unit: int = 1) -> float | None:

@@ -1,74 +1,112 @@
-"""A cluster and its run: at a glance, live while it trains, and as one line a step where there is no terminal."""
+"""A cluster and its run: at a glance, and as a line a step where there is no terminal. ``screen`` is the live view."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from bamboo_trainer.plan import Plan
-from rich.console import Group, RenderableType
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from bamboo_cli import output
+from bamboo_cli import health, output
 from bamboo_cli.costs.ledger import usd
 from bamboo_cli.training import how_to_go_on
+from bamboo_cli.views import grid
 from bamboo_cli.views.bill import cost_line
-from bamboo_cli.views.story import event_line
+from bamboo_cli.views.lines import Column, in_ascii, joined, table
 
 if TYPE_CHECKING:
-    from bamboo_cli.coordinator.status import ClusterStatus, NodeStatus, RunStatus, StepRow, StoryEvent
+    from bamboo_cli.coordinator.status import ClusterStatus, NodeStatus, RunStatus, StepRow
 
 STALE_HEARTBEAT_S = 10.0
-GONE = ("released", "ended")
+MOST_NODES = 40
+"""More are counted, unless they are asked for."""
+MOST_ROWS_OF_NAMES = 12
+"""Of more pipelines, the grid shows signs."""
+COLUMNS = (
+    Column("node", 0),
+    Column("state", 6),
+    Column("zone", 2),
+    Column("worker", 1),
+    Column("runs stage", 5),
+    Column("shadows", 3),
+)
+GRID_WIDTH = 200
+"""Where lines may be as long as they get."""
 
 
-def status(cluster: "ClusterStatus", now: float) -> RenderableType:
-    """Who is there, what runs, what it costs."""
-    parts: list[RenderableType] = [Text(line) for line in _headline(cluster, now)]
-    if cluster.run is not None:
-        parts += [Text(line) for line in (*run_lines(cluster.run), *waiting_lines(cluster))]
-    parts += [Text(_money(cluster)), Text(""), nodes_table(cluster, now)]
-    return Group(*parts)
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Who is there, what runs, what it costs. For rich, which says how wide it may be."""
+
+    cluster: "ClusterStatus"
+    now: float
+    every_node: bool = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = self._lines(options.max_width)
+        yield from map(in_ascii, lines) if options.ascii_only else lines
+
+    def _lines(self, max_width: int) -> Iterator[Text]:
+        cluster, width = self.cluster, min(max_width, GRID_WIDTH)
+        yield from map(Text, _headline(cluster, self.now))
+        if cluster.run is not None:
+            yield from map(Text, (*run_lines(cluster.run), *waiting_lines(cluster)))
+        yield from map(Text, _money(cluster))
+        yield Text()
+        if pipelines := health.pipelines(cluster, self.now):
+            few = len(pipelines) <= MOST_ROWS_OF_NAMES
+            yield from (
+                (grid.named(pipelines, width) if few else None)
+                or grid.signs(pipelines, width)
+                or [grid.counted(pipelines, width)]
+            )
+            yield grid.legend(pipelines, width)
+            yield Text()
+        yield from nodes_table(cluster, self.now, max_width, every=self.every_node)
 
 
-def live(cluster: "ClusterStatus", story: Sequence["StoryEvent"], now: float) -> RenderableType:
-    """The same while it changes, with a bar and the newest events below."""
-    parts: list[RenderableType] = [Text(line, style="bold") for line in _headline(cluster, now)[:1]]
-    parts += [Text(line) for line in _headline(cluster, now)[1:]]
-    if cluster.run is not None:
-        parts.append(_bar(cluster.run))
-        parts += [Text(line) for line in (*run_lines(cluster.run), *waiting_lines(cluster))]
-    parts += [Text(_money(cluster)), Text(""), nodes_table(cluster, now), Text("")]
-    parts += [Text(event_line(event), style="dim", overflow="ellipsis", no_wrap=True) for event in story]
-    return Group(*parts)
+def status(cluster: "ClusterStatus", now: float, *, every_node: bool = False) -> Status:
+    return Status(cluster, now, every_node)
 
 
-def nodes_table(cluster: "ClusterStatus", now: float) -> RenderableType:
-    """Those that are there; of the others, how many there were."""
+def brief(cluster: "ClusterStatus") -> dict[str, Any]:
+    """For ``--json``: without the job file's text, and of the plan without what only its workers need."""
+    found: dict[str, Any] = output.as_json(cluster)
+    del found["job_text"]
+    if found["plan"] is not None:
+        del found["plan"]["fetches"], found["plan"]["members"], found["plan"]["roll_forward"]
+        for stage in (stage for pipeline in found["plan"]["pipelines"] for stage in pipeline["stages"]):
+            del stage["slots"]
+    return found
+
+
+def nodes_table(cluster: "ClusterStatus", now: float, width: int, *, every: bool) -> list[Text]:
+    """Those that are there, of very many only those that need a word; of the others, how many there are and were."""
     there = present(cluster)
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    for column in ("node", "state", "zone", "worker", "runs stage", "shadows"):
-        table.add_column(column, overflow="fold")
-    table.add_column("note", overflow="fold", style="dim")
-    for node in there:
-        table.add_row(*(Text(cell) for cell in _node_cells(node, cluster.plan, now)))
-    parts: list[RenderableType] = [table] if there else [Text("no node is there")]
+    shown = there if every or len(there) <= MOST_NODES else [node for node in there if _needs_a_word(node)]
+    lines = [Text("no node is there")] if not there else []
+    if shown:
+        rows = [_node_cells(node, cluster.plan) for node in shown]
+        lines += table(COLUMNS, rows, [_note(node, now) for node in shown], width)
+    if rest := len(there) - len(shown):
+        states = Counter(node.state for node in there if not _needs_a_word(node))
+        counted = ", ".join(f"{number} {state}" for state, number in states.items())
+        text = f"{'and ' if shown else ''}{output.plural(rest, 'node')} without a word: {counted}"
+        lines.append(joined([text, "--nodes shows each"], width))
     gone = len(cluster.nodes) - len(there)
     if gone:
-        parts.append(Text(f"and {gone} that {'is' if gone == 1 else 'are'} gone", style="dim"))
-    return Group(*parts)
+        lines.append(Text(f"and {gone} that {'is' if gone == 1 else 'are'} gone", style="dim"))
+    return lines
 
 
-def _bar(run: "RunStatus") -> RenderableType:
-    grid = Table.grid(padding=(0, 1))
-    bar = ProgressBar(total=run.num_steps, completed=run.committed_steps, width=40, complete_style="cyan")
-    grid.add_row(bar, Text(f"{run.committed_steps / run.num_steps:.0%}"))
-    return grid
+def _needs_a_word(node: "NodeStatus") -> bool:
+    return bool(node.reason) or health.is_going(node) or node.state not in ("active", "standby")
 
 
 def present(cluster: "ClusterStatus") -> list["NodeStatus"]:
-    return [node for node in cluster.nodes if node.state not in GONE]
+    return health.present(cluster)
 
 
 def run_lines(run: "RunStatus") -> list[str]:
@@ -133,41 +171,56 @@ def step_line(row: "StepRow", num_steps: int) -> str:
 
 
 def _headline(cluster: "ClusterStatus", now: float) -> list[str]:
-    coordinator = cluster.coordinator
-    if cluster.state == "closed":
-        who = "nothing is rented"
-    elif coordinator.alive:
-        silence = now - coordinator.heartbeat_at if coordinator.heartbeat_at is not None else 0.0
-        slow = f", silent for {output.seconds(silence)}" if silence > STALE_HEARTBEAT_S else ""
-        who = f"coordinator is process {coordinator.pid}{slow}"
-    else:
-        who = "no coordinator is running"
+    who = who_decides(cluster, now)
     lines = [f"cluster {cluster.name} ({cluster.cluster_id}, {cluster.cloud}): {cluster.state} · {who}"]
     if cluster.gave_up and cluster.state != "closed":
         lines.append(f"No further node is rented: {cluster.gave_up}")
-    if not coordinator.alive and cluster.state != "closed":
-        lines.append(f"{_without_coordinator(cluster)} `bamboo up` starts it again.")
-    return lines
+    return lines + without_coordinator(cluster)
 
 
-def _without_coordinator(cluster: "ClusterStatus") -> str:
+def who_decides(cluster: "ClusterStatus", now: float) -> str:
+    coordinator = cluster.coordinator
+    if cluster.state == "closed":
+        return "nothing is rented"
+    if not coordinator.alive:
+        return "no coordinator is running"
+    silence = now - coordinator.heartbeat_at if coordinator.heartbeat_at is not None else 0.0
+    slow = f", silent for {output.seconds(silence)}" if silence > STALE_HEARTBEAT_S else ""
+    return f"coordinator is process {coordinator.pid}{slow}"
+
+
+def without_coordinator(cluster: "ClusterStatus") -> list[str]:
+    """What goes on without it, and how it starts again; nothing where it lives or is not needed any more."""
+    if cluster.coordinator.alive or cluster.state == "closed":
+        return []
     if cluster.run is not None and cluster.run.ended_at is None:
-        return "Training goes on without it until a node is lost."
-    if any(node.state != "intended" for node in present(cluster)):
-        return "The nodes stay rented without it, until `bamboo down`."
-    return "Nothing was rented as far as is known; `bamboo down` makes sure."
+        goes_on = "Training goes on without it until a node is lost."
+    elif any(node.state != "intended" for node in present(cluster)):
+        goes_on = "The nodes stay rented without it, until `bamboo down`."
+    else:
+        goes_on = "Nothing was rented as far as is known; `bamboo down` makes sure."
+    return [f"{goes_on} `bamboo up` starts it again."]
 
 
-def _money(cluster: "ClusterStatus") -> str:
+def _money(cluster: "ClusterStatus") -> list[str]:
     so_far = "" if cluster.state == "closed" else " so far"
     spot, on_demand = usd(cluster.spot_microusd), usd(cluster.on_demand_microusd)
-    return cost_line(spot, on_demand, cluster.on_demand_note, so_far)
+    ahead = [f"{output.usd(usd(cluster.microusd_per_hour))} an hour now"] if cluster.microusd_per_hour else []
+    if cluster.hours_left is not None and cluster.projected_microusd is not None:
+        total = output.usd(cluster.projected_microusd / 1e6)
+        ahead.append(f"at this pace the run is done in {output.seconds(3600 * cluster.hours_left)}, for {total} in all")
+    lines = [cost_line(spot, on_demand, cluster.on_demand_note, so_far)]
+    return [*lines, "; ".join(ahead)] if ahead else lines
 
 
-def _node_cells(node: "NodeStatus", plan: Plan | None, now: float) -> list[str]:
-    note = node.reason
-    if node.notice_deadline is not None:
-        note = f"will be taken in {max(0.0, node.notice_deadline - now):.0f} s" + (f"; {note}" if note else "")
+def _note(node: "NodeStatus", now: float) -> str:
+    left_s = health.seconds_left(node, now)
+    if left_s is None:
+        return node.reason
+    return f"will be taken in {left_s:.0f} s" + (f"; {node.reason}" if node.reason else "")
+
+
+def _node_cells(node: "NodeStatus", plan: Plan | None) -> list[str]:
     return [
         node.node_id,
         node.state,
@@ -175,7 +228,6 @@ def _node_cells(node: "NodeStatus", plan: Plan | None, now: float) -> list[str]:
         _workers(node),
         _stages((place for worker in node.workers for place in worker.hosts), plan),
         _stages((place for worker in node.workers for place in worker.shadows), plan),
-        note,
     ]
 
 

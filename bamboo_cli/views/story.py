@@ -1,10 +1,10 @@
-"""The story: what happened, in order."""
+"""The story: what happened, in order; and each loss by itself, step by step."""
 
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -12,6 +12,7 @@ from bamboo_cli import output
 
 if TYPE_CHECKING:
     from bamboo_cli.coordinator.status import StoryEvent
+    from bamboo_cli.incidents import Told
 
 
 def event_line(event: "StoryEvent") -> str:
@@ -32,3 +33,48 @@ def events(story: Sequence["StoryEvent"]) -> RenderableType:
         cells = (output.clock(event.at), event.kind, event.node_id or "", step, event.text)
         table.add_row(*(Text(cell) for cell in cells))
     return table
+
+
+def losses(found: Sequence["Told"]) -> RenderableType:
+    """Each with a headline, its moments since the first sign, and what it came to."""
+    parts: list[RenderableType] = []
+    for told in found:
+        parts += [Text(), *_loss(told)] if parts else _loss(told)
+    return Group(*parts) if parts else Text("no loss is on record")
+
+
+def _loss(told: "Told") -> list[RenderableType]:
+    table = Table(box=None, pad_edge=False, show_edge=False, show_header=False)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for moment in told.moments:
+        style = "dim" if moment.is_commit else ""
+        since = f"{moment.after_s:+.2f} s"
+        table.add_row(Text(since), Text(_precise(moment.at), style="dim"), Text(moment.text, style=style))
+    return [Text(_headline(told), style="bold"), table, Text(_outcome(told))]
+
+
+def _headline(told: "Told") -> str:
+    """``n3 was taken without notice at 12:03:04, in step 17``"""
+    loss = told.loss
+    what = "was noticed" if loss.noticed else "was taken without notice" if loss.taken else "was lost"
+    step = f", in step {told.step}" if told.step is not None else ""
+    return f"{loss.node_id} {what} at {output.clock(loss.begins_at)}{step}"
+
+
+def _outcome(told: "Told") -> str:
+    loss, parts = told.loss, []
+    if told.late_s is not None:
+        parts.append(f"{told.late_s:.2f} s late")
+    parts.append(f"{output.plural(told.steps_rerun, 'step')} run again")
+    if loss.healed_at is not None:
+        parts.append(f"whole again after {output.seconds(loss.healed_at - loss.begins_at)}")
+    else:
+        parts.append("not made whole again")
+    return f"in all: {', '.join(parts)}"
+
+
+def _precise(at: float) -> str:
+    """Local time of day with milliseconds."""
+    return f"{output.clock(at)}{f'{at % 1:.3f}'[1:] if at % 1 < 0.9995 else '.999'}"

@@ -8,11 +8,14 @@ import pytest
 from rich.console import Console, RenderableType
 
 from bamboo_cli import clusters, output
+from bamboo_cli.coordinator.looking import Look
+from bamboo_cli.coordinator.status import Series
 from bamboo_cli.costs.report import Amount, Bill
 from bamboo_cli.views import bill as bill_view
 from bamboo_cli.views import cluster as cluster_view
 from bamboo_cli.views import plan as plan_view
 from bamboo_cli.views import story as story_view
+from bamboo_cli.views.screen import Screen
 from tests.cli import status_example as example
 
 NODES = (
@@ -100,18 +103,54 @@ def test_a_failed_run_names_its_newest_checkpoint_once_as_it_is_now() -> None:
 
 
 @pytest.mark.parametrize("width", [30, 60, 200])
-@pytest.mark.parametrize("terminal", [False, True])
-def test_the_live_view_fits_any_width_and_loses_no_node(width: int, terminal: bool) -> None:
-    story = [example.event("the cloud took the node without notice, in the middle of a step", node_id="n3", step=17)]
+@pytest.mark.parametrize("live", [False, True])
+def test_status_fits_any_width_and_loses_no_node(width: int, live: bool) -> None:
+    story = (example.event("the cloud took the node without notice, in the middle of a step", node_id="n3", step=17),)
+    cluster = example.cluster(nodes=NODES, of=example.run())
+    look = Look(cluster=cluster, series=Series(losses=(5.6, 2.3)), story=story)
 
-    text = drawn(cluster_view.live(example.cluster(nodes=NODES, of=example.run()), story, example.NOW), width)
+    text = drawn(Screen(look, example.NOW) if live else cluster_view.status(cluster, example.NOW), width)
 
     assert all(len(line) <= width for line in text.splitlines())
     assert all(f"n{number}" in text for number in (1, 2, 4))
 
 
+def test_a_narrow_table_loses_whole_columns_and_a_note_stands_below_its_row() -> None:
+    long = replace(example.node(3), reason="it could not be made a node: no space left on device")
+    cluster = example.cluster(nodes=(example.node(1, stage=0), long))
+
+    def table(width: int) -> list[str]:
+        return [line.plain for line in cluster_view.nodes_table(cluster, example.NOW, width, every=False)]
+
+    assert table(200) == [
+        "node  state   zone     worker    runs stage  shadows",
+        "n1    active  local-b  prepared  0           1",
+        "n3    active  local-a  prepared                       it could not be made a node: no space left on device",
+    ]
+    assert table(40) == [
+        "node  state   runs stage  shadows",
+        "n1    active  0           1",
+        "n3    active",
+        "    it could not be made a node: no",
+        "    space left on device",
+    ]
+    assert table(12)[:2] == ["node  state", "n1    active"]
+
+
+def test_of_very_many_nodes_only_those_that_need_a_word_are_shown_unless_all_are_wanted() -> None:
+    nodes = (*(example.node(number) for number in range(1, 201)), example.node(201, deadline=example.NOW + 9))
+    cluster = example.cluster(nodes=nodes, of=example.run())
+
+    brief = drawn(cluster_view.status(cluster, example.NOW)).splitlines()
+    whole = drawn(cluster_view.status(cluster, example.NOW, every_node=True)).splitlines()
+
+    assert brief[-2].split() == ["n201", "active", "local-a", "prepared", "will", "be", "taken", "in", "9", "s"]
+    assert brief[-1] == "and 200 nodes without a word: 200 active · --nodes shows each"
+    assert len([line for line in whole if line.startswith("n") and " active " in line]) == 201
+
+
 def test_without_a_terminal_there_are_no_escapes(capsys: pytest.CaptureFixture[str]) -> None:
-    output.result(cluster_view.live(example.cluster(nodes=NODES, of=example.run()), [], example.NOW))
+    output.result(cluster_view.status(example.cluster(nodes=NODES, of=example.run()), example.NOW))
 
     assert "\x1b" not in capsys.readouterr().out
 
@@ -199,6 +238,18 @@ def test_the_grid_of_a_plan_is_cut_off_and_never_wrapped() -> None:
     grid = [line for line in text.splitlines() if "F0" in line]
     assert len(grid) == 4
     assert all(len(line) <= 60 and line.endswith("…") for line in grid)
+
+
+def test_json_of_a_status_is_whole_and_a_node_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = example.cluster(nodes=NODES, of=example.run())
+
+    output.json_result(cluster_view.brief(cluster))
+
+    text = capsys.readouterr().out
+    (line,) = [line for line in text.splitlines() if '"n2"' in line]
+    assert json.loads(line.rstrip(",")) == output.as_json(NODES[1])
+    whole = output.as_json(cluster)
+    assert json.loads(text) == {name: value for name, value in whole.items() if name != "job_text"}
 
 
 def test_json_has_the_names_of_the_code(capsys: pytest.CaptureFixture[str]) -> None:

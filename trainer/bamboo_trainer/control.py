@@ -8,6 +8,7 @@ worker messages to the coordinator unread, so these types are also the coordinat
 import json
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter
@@ -437,9 +438,23 @@ FromWorker = (
     | WorkerBeat
 )
 
-_TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(Annotated[ToWorker, Field(discriminator="kind")])
-_FROM_WORKER: TypeAdapter[FromWorker] = TypeAdapter(Annotated[FromWorker, Field(discriminator="kind")])
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
+
+
+@cache
+def _to_worker() -> TypeAdapter[ToWorker]:
+    """Built when it is first used: whoever only reads a state file would wait for nothing."""
+    return TypeAdapter(Annotated[ToWorker, Field(discriminator="kind")])
+
+
+@cache
+def _from_worker() -> TypeAdapter[FromWorker]:
+    return TypeAdapter(Annotated[FromWorker, Field(discriminator="kind")])
+
+
+def warm_up() -> None:
+    """Before forks, so that it is done once for all of them."""
+    _to_worker(), _from_worker()
 
 
 def encode(message: object) -> bytes:
@@ -449,9 +464,9 @@ def encode(message: object) -> bytes:
 
 def decode_to_worker(line: bytes) -> ToWorker:
     """Raises pydantic.ValidationError on anything else."""
-    return _TO_WORKER.validate_python(json.loads(line))
+    return _to_worker().validate_python(json.loads(line))
 
 
 def decode_from_worker(line: bytes) -> FromWorker:
     """Raises pydantic.ValidationError on anything else."""
-    return _FROM_WORKER.validate_python(json.loads(line))
+    return _from_worker().validate_python(json.loads(line))

@@ -67,6 +67,7 @@ def load() -> int:
 
     import torch
 
+    from bamboo_trainer import control
     from bamboo_trainer.layout import lay_out
     from bamboo_trainer.recipe import READY_RECIPES, load_recipe
     from bamboo_trainer.torch_compute import warm_up
@@ -75,6 +76,7 @@ def load() -> int:
     torch.set_num_threads(1)
     for module in ("bamboo_trainer.__main__", "bamboo_trainer.check", *READY_RECIPES.values()):
         importlib.import_module(module)
+    control.warm_up()
     warm_up()
     lay_out(load_recipe("mlp", {}))
     _end_threads()

@@ -18,6 +18,7 @@ from bamboo_cli.costs.ledger import Charge, Price, Rental, RunInterval
 from bamboo_cli.costs.periods import midnights
 from bamboo_cli.costs.report import Placing
 
+# The columns are the fields of Rental and Price, in order.
 _RENTALS = (
     "SELECT instance_id, node_id, zone, instance_type, launched_at, ended_at, {is_spot} FROM instances "
     "WHERE launched_at IS NOT NULL"
@@ -96,33 +97,12 @@ def spent_on(connection: Connection, run_id: str, started_at: float, now: float)
 def rentals(connection: Connection) -> list[Rental]:
     """Everything that was launched. In plain SQL: there may be very many rows."""
     columns = {row.name for row in connection.exec_driver_sql("PRAGMA table_info(instances)")}
-    rows = connection.exec_driver_sql(_RENTALS.format(is_spot="is_spot" if "is_spot" in columns else "1"))
-    return [
-        Rental(
-            instance_id=instance_id,
-            node_id=node_id,
-            zone=zone,
-            instance_type=instance_type,
-            launched_at=launched_at,
-            ended_at=ended_at,
-            is_spot=bool(is_spot),
-        )
-        for instance_id, node_id, zone, instance_type, launched_at, ended_at, is_spot in rows
-    ]
+    rows = connection.exec_driver_sql(_RENTALS.format(is_spot="is_spot" if "is_spot" in columns else "1")).all()
+    return [Rental._make((*facts, bool(is_spot))) for *facts, is_spot in rows]
 
 
 def prices(connection: Connection) -> list[Price]:
-    return [
-        Price(
-            zone=zone,
-            instance_type=instance_type,
-            from_at=from_at,
-            spot_microusd_per_hour=spot,
-            on_demand_microusd_per_hour=on_demand,
-            price_source=source,
-        )
-        for zone, instance_type, from_at, spot, on_demand, source in connection.exec_driver_sql(_PRICES)
-    ]
+    return list(map(Price._make, connection.exec_driver_sql(_PRICES).all()))
 
 
 def intervals(known: Known) -> list[RunInterval]:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
+from operator import attrgetter
 
 from bamboo_cli.costs.ledger import Charge
 from bamboo_cli.costs.periods import day_of
@@ -153,12 +154,12 @@ def bill(
         total=amount(charges),
         idle=amount(of_runs[None]),
         runs=tuple(run_bill(of_runs[facts.run_id], facts, microusd_per_hour) for facts in runs),
-        by_zone=_grouped(charges, lambda charge: charge.zone),
-        by_type=_grouped(charges, lambda charge: charge.instance_type),
-        by_node=_grouped(charges, lambda charge: charge.node_id),
+        by_zone=_grouped(charges, attrgetter("zone")),
+        by_type=_grouped(charges, attrgetter("instance_type")),
+        by_node=_grouped(charges, attrgetter("node_id")),
         price_sources=tuple(dict.fromkeys(charge.price_source for charge in charges)),
         by_day=tuple(sorted(_grouped(charges, lambda charge: str(day_of(charge.from_at, zone))))),
-        by_cluster=_grouped(charges, lambda charge: charge.cluster_id),
+        by_cluster=_grouped(charges, attrgetter("cluster_id")),
         microusd_per_hour=microusd_per_hour,
         disk_microusd=disk_microusd,
     )

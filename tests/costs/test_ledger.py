@@ -53,7 +53,7 @@ def test_an_hour_costs_the_hourly_price() -> None:
 
 
 def test_an_instance_on_demand_pays_that_price() -> None:
-    (charge,) = charges([replace(rental(), is_spot=False)], [price(0.30)], [], START + 9999)
+    (charge,) = charges([rental()._replace(is_spot=False)], [price(0.30)], [], START + 9999)
 
     assert charge.spot_microusd == charge.on_demand_microusd == 1_000_000
 
@@ -69,7 +69,7 @@ def test_a_price_that_changes_in_mid_hour_counts_from_then_on() -> None:
 
 
 def test_a_charge_names_all_that_told_its_price_and_nobody_else() -> None:
-    prices = [price(0.3), replace(price(0.4, at=1800), price_source="live"), replace(price(0.5, at=9), zone="b")]
+    prices = [price(0.3), price(0.4, at=1800)._replace(price_source="live"), price(0.5, at=9)._replace(zone="b")]
 
     first, second = charges([rental()], prices, [], START + 9999, cuts=[START + 1800])
     (whole,) = charges([rental()], prices, [], START + 9999)
@@ -78,7 +78,7 @@ def test_a_charge_names_all_that_told_its_price_and_nobody_else() -> None:
 
 
 def test_what_is_paid_now_is_the_newest_price_of_all_that_run() -> None:
-    rented = [rental("n1", ended=None), rental("n2"), replace(rental("n3", ended=None), is_spot=False)]
+    rented = [rental("n1", ended=None), rental("n2"), rental("n3", ended=None)._replace(is_spot=False)]
 
     assert paid_now(rented, [price(0.3), price(0.4, at=60)], START + 100) == 400_000 + 1_000_000
 
@@ -122,7 +122,7 @@ def test_a_rental_without_a_price_is_on_the_bill_and_says_so() -> None:
 
 def test_a_sum_says_that_its_price_on_demand_is_an_estimate() -> None:
     called = "an estimate of 2026-11-30"
-    guessed = replace(price(0.36, zone="b"), price_source=f"live, on demand: {called}")
+    guessed = price(0.36, zone="b")._replace(price_source=f"live, on demand: {called}")
     ledger = charges([rental("n1"), rental("n2", zone="b"), rental("n3", zone="b")], [price(0.36), guessed], [], START)
 
     by_node = dict(bill(ledger, []).by_node)
@@ -239,7 +239,7 @@ def test_days_add_up_to_the_total_and_a_run_across_midnight_is_on_both() -> None
         instance_id="i", node_id="n1", zone="a", instance_type="t", launched_at=begin, ended_at=begin + 30 * 3600
     )
     across = RunInterval(run_id="r1", started_at=begin, ended_at=None)
-    prices = [replace(price(0.36), from_at=begin), replace(price(0.72), from_at=begin + 1800)]
+    prices = [price(0.36)._replace(from_at=begin), price(0.72)._replace(from_at=begin + 1800)]
     ledger = charges([one], prices, [across], begin + 1e6, cuts=midnights(begin, begin + 1e6, zone))
 
     found = bill(ledger, [facts("r1", 10)], zone=zone)
@@ -302,7 +302,7 @@ def test_a_run_that_goes_on_is_projected_at_its_pace_and_the_price_of_now() -> N
 
 
 def test_a_node_that_is_launched_again_at_another_price_pays_each_for_its_time() -> None:
-    first, again = rental("n1", ended=1000.0), replace(rental("n1", zone="b", launched=2000.0), instance_id="i-2")
+    first, again = rental("n1", ended=1000.0), rental("n1", zone="b", launched=2000.0)._replace(instance_id="i-2")
     ledger = charges([first, again], [price(0.36), price(0.72, zone="b")], [], START + 9999)
 
     (by_node,) = bill(ledger, []).by_node

@@ -44,6 +44,7 @@ def _facts(run: RunStatus, money: ClusterMoney, period: Period, now: float) -> R
     is_whole = period.holds(run.started_at, ended_at)
     committed = max(0, run.committed_steps - run.begins_at_step), run.num_samples, run.num_tokens
     num_steps, num_samples, num_tokens = committed if is_whole else money.committed[run.run_id]
+    crossing_share = num_steps / committed[0] if committed[0] else 0.0
     return RunFacts(
         run_id=run.run_id,
         num_steps=num_steps,
@@ -54,6 +55,7 @@ def _facts(run: RunStatus, money: ClusterMoney, period: Period, now: float) -> R
         steps_rerun=run.steps_rerun if is_whole else 0,
         usual_step_s=run.usual_step_s or 0.0,
         placings=money.placings.get(run.run_id, ()),
+        crossing_bytes=round(money.crossing_bytes.get(run.run_id, 0) * crossing_share),
         steps_left=run.num_steps - run.committed_steps if is_whole and run.ended_at is None else 0,
     )
 

@@ -226,6 +226,11 @@ def seconds(amount: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def size(num_bytes: float) -> str:
+    """``1.25 GB``, ``8.4 MB``"""
+    return f"{num_bytes / 1e9:.2f} GB" if num_bytes >= 1e8 else f"{num_bytes / 1e6:.1f} MB"
+
+
 def plural(count: int, thing: str) -> str:
     """``1 node``, ``2 nodes``"""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

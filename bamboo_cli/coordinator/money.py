@@ -3,7 +3,7 @@
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from bamboo_trainer.plan import node_id_of
 from sqlalchemy import Connection, func, select
 
 from bamboo_cli.coordinator import schema
+from bamboo_cli.coordinator.crossing import crossing_bytes
 from bamboo_cli.coordinator.known import Known
 from bamboo_cli.coordinator.status import RunStatus
 from bamboo_cli.costs import ledger
@@ -18,6 +19,8 @@ from bamboo_cli.costs.ledger import Charge, Price, Rental, RunInterval
 from bamboo_cli.costs.periods import midnights
 from bamboo_cli.costs.report import Placing
 
+CHARGED_BY_ZONE = ("aws",)
+"""Clouds on which traffic between zones costs."""
 # The columns are the fields of Rental and Price, in order.
 _RENTALS = (
     "SELECT instance_id, node_id, zone, instance_type, launched_at, ended_at, {is_spot} FROM instances "
@@ -58,6 +61,8 @@ class ClusterMoney:
     """By run, of those that lie in the period in part: steps, samples and tokens in it."""
     microusd_per_hour: int
     """Of instances that run."""
+    crossing_bytes: Mapping[str, int]
+    """By run, of its whole life: estimated to have gone from one zone to another. Of clouds that charge for it."""
     runs: tuple[RunStatus, ...] = ()
     """Oldest first; also those outside the period."""
 
@@ -84,7 +89,17 @@ def read(connection: Connection, known: Known, *, now: float, period: Period) ->
             if period.holds_some_of(*span) and not period.holds(*span)
         },
         microusd_per_hour=ledger.paid_now(rented, listed, now),
+        crossing_bytes=_crossing(connection, known, rented) if cluster.cloud in CHARGED_BY_ZONE else {},
     )
+
+
+def _crossing(connection: Connection, known: Known, rented: Iterable[Rental]) -> Mapping[str, int]:
+    zones = {rental.node_id: rental.zone for rental in rented}
+    return {
+        run.run_id: crossing_bytes(connection, run.run_id, run.costs, progress.committed_step + 1, zones)
+        for run in known.runs
+        if (progress := known.progress.get(run.run_id)) is not None
+    }
 
 
 def spent_on(connection: Connection, run_id: str, started_at: float, now: float) -> int:

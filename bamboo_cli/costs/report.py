@@ -15,6 +15,8 @@ from bamboo_cli.costs.periods import day_of
 from bamboo_cli.providers.base import ON_DEMAND
 
 MILLION = 1_000_000
+CROSSING_MICROUSD_PER_GB = 20_000
+"""Traffic between zones: $0.01 a GB on each side, of EC2 on 2026-11-30; between regions it is as much or more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,8 @@ class RunFacts:
     """In the order of time."""
     steps_left: int = 0
     """Of a run that goes on."""
+    crossing_bytes: int = 0
+    """That its steps sent from one zone to another, where that costs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +120,9 @@ class Bill:
     """What is paid now."""
     disk_microusd: float = 0.0
     """Estimated, and in no other figure: root volumes for as long as their nodes lived."""
+    crossing_bytes: int = 0
+    crossing_microusd: float = 0.0
+    """Estimated, and in no other figure: traffic of the steps from one zone to another."""
 
 
 def amount(charges: Iterable[Charge]) -> Amount:
@@ -147,13 +154,14 @@ def bill(
 
     ``charges`` are cut at midnights of the time zone ``zone`` (None: the machine's) and at the runs' placings.
     """
+    listed = list(runs)
     of_runs: dict[str | None, list[Charge]] = defaultdict(list)
     for charge in charges:
         of_runs[charge.run_id].append(charge)
     return Bill(
         total=amount(charges),
         idle=amount(of_runs[None]),
-        runs=tuple(run_bill(of_runs[facts.run_id], facts, microusd_per_hour) for facts in runs),
+        runs=tuple(run_bill(of_runs[facts.run_id], facts, microusd_per_hour) for facts in listed),
         by_zone=_grouped(charges, attrgetter("zone")),
         by_type=_grouped(charges, attrgetter("instance_type")),
         by_node=_grouped(charges, attrgetter("node_id")),
@@ -162,6 +170,8 @@ def bill(
         by_cluster=_grouped(charges, attrgetter("cluster_id")),
         microusd_per_hour=microusd_per_hour,
         disk_microusd=disk_microusd,
+        crossing_bytes=(crossing := sum(facts.crossing_bytes for facts in listed)),
+        crossing_microusd=crossing / 1e9 * CROSSING_MICROUSD_PER_GB,
     )
 
 

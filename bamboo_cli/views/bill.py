@@ -25,11 +25,18 @@ def bill(found: Bill, by: Sequence[str] = ()) -> RenderableType:
     if found.microusd_per_hour:
         parts.append(Text(f"now: {output.usd(usd(found.microusd_per_hour))} an hour"))
     if found.disk_microusd:
-        disks = output.usd(found.disk_microusd / 1e6)
-        parts.append(Text(f"not in it: disks, about {disks} (an estimate), and traffic between zones and regions"))
+        parts.append(Text(f"not in it, estimated: {_beside(found)}"))
     if found.price_sources:
         parts.append(Text(f"prices: {', '.join(found.price_sources)}", style="dim"))
     return Group(*parts)
+
+
+def _beside(found: Bill) -> str:
+    disks = f"{output.usd(found.disk_microusd / 1e6)} for disks"
+    if not found.crossing_bytes:
+        return disks
+    crossing = f"{output.usd(found.crossing_microusd / 1e6)} for {output.size(found.crossing_bytes)} between zones"
+    return f"{disks}, {crossing}"
 
 
 def _telling(found: Bill) -> list[str]:

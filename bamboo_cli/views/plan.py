@@ -68,9 +68,7 @@ def _protections(found: Preview) -> RenderableType:
 
 
 def _bytes(number: int | None) -> str:
-    if number is None:
-        return "?"
-    return f"{number / 1e9:.2f} GB" if number >= 1e8 else f"{number / 1e6:.1f} MB"
+    return "?" if number is None else output.size(number)
 
 
 def _survival(found: Preview) -> str:

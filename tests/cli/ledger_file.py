@@ -1,8 +1,11 @@
 """State files with a long past: instances, prices, runs' intervals and steps, as many as one likes."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from bamboo_trainer.control import TrainingSpec
+from bamboo_trainer.control import LayerCost, TrainingSpec
+from bamboo_trainer.plan import Plan
+from pydantic import TypeAdapter
 from sqlalchemy import insert, text
 
 from bamboo_cli.coordinator import schema, store
@@ -24,9 +27,15 @@ def make(
     prices_a_day: int,
     num_steps: int,
     num_runs: int = 1,
+    cloud: str = "local",
+    job: dict[str, object] | None = None,
+    costs: tuple[LayerCost, ...] = (),
+    plans: Sequence[Plan] = (),
 ) -> Path:
     """Every node is replaced once a day; runs follow each other without a gap; all is over at the end."""
-    store.create_cluster(cluster_dir, name=cluster_dir.name, cloud="local", job_text="", job={}, wanted_nodes=num_nodes)
+    store.create_cluster(
+        cluster_dir, name=cluster_dir.name, cloud=cloud, job_text="", job=job or {}, wanted_nodes=num_nodes
+    )
     path, end = store.state_path(cluster_dir), begin + days * 24 * HOUR_S
     engine = store.open_for_writing(path)
     with store.writing(engine) as connection:
@@ -39,13 +48,20 @@ def make(
         )
         for number in range(num_runs):
             span = (begin + (end - begin) * number / num_runs, begin + (end - begin) * (number + 1) / num_runs)
-            for name, entity in _run(f"r{number}", *span, num_steps // num_runs).items():
+            for name, entity in _run(f"r{number}", *span, num_steps // num_runs, costs).items():
                 connection.execute(insert(schema.machine).values(name=name, body=encode_row(name, entity)))
             connection.execute(
                 text(_STEPS), {"run": f"r{number}", "n": num_steps // num_runs, "b": span[0], "e": span[1]}
             )
+            if number == 0 and plans:
+                connection.execute(insert(schema.plans), [_plan(f"r{number}", plan, span[0]) for plan in plans])
     engine.dispose()
     return path
+
+
+def _plan(run_id: str, plan: Plan, at: float) -> dict[str, object]:
+    body = TypeAdapter(Plan).dump_python(plan, mode="json")
+    return {"generation": plan.generation, "run_id": run_id, "plan": body, "reason": "", "made_at": at}
 
 
 _STEPS = """
@@ -83,7 +99,9 @@ def _price(zone: str, number: int, begin: float, prices_a_day: int) -> dict[str,
     }
 
 
-def _run(run_id: str, started_at: float, ended_at: float, num_steps: int) -> dict[str, Run | Progress]:
+def _run(
+    run_id: str, started_at: float, ended_at: float, num_steps: int, costs: tuple[LayerCost, ...]
+) -> dict[str, Run | Progress]:
     training = TrainingSpec(
         run_id=run_id,
         recipe="mlp",
@@ -101,6 +119,7 @@ def _run(run_id: str, started_at: float, ended_at: float, num_steps: int) -> dic
         since=ended_at,
         started_at=started_at,
         ended_at=ended_at,
+        costs=costs,
     )
     progress = Progress(
         run_id=run_id, committed_step=num_steps - 1, num_samples=8 * num_steps, num_tokens=800 * num_steps

@@ -2,10 +2,17 @@
 
 import csv
 import json
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
+from bamboo_trainer.arrangement import build_pipelines
+from bamboo_trainer.control import LayerCost
+from bamboo_trainer.partition import cut
+from bamboo_trainer.plan import Member, Mode, Plan, PlanKind, WorkerId, node_id_of
 
 from tests.cli import ledger_file
 from tests.cli.command import bamboo
@@ -19,6 +26,16 @@ def home(tmp_path: Path) -> Path:
         folder = tmp_path / "clusters" / name
         ledger_file.make(folder, begin=BEGIN, days=3, num_nodes=nodes, prices_a_day=4, num_steps=60, num_runs=2)
     return tmp_path
+
+
+def plan_of(nodes: list[str], generation: int) -> Plan:
+    """Of one pipeline and three layers, 4 microbatches."""
+    workers = [WorkerId(f"{node}/1") for node in nodes]
+    members = [Member(worker_id=w, node_id=node_id_of(w), address="", port=0) for w in workers]
+    pipelines = build_pipelines([workers], [cut([1.0] * 3, len(nodes))], 4, Mode.OFF, 1)
+    return Plan(
+        generation=generation, kind=PlanKind.BOUNDARY, first_step=0, pipelines=pipelines, members=tuple(members)
+    )
 
 
 def cost(home: Path, *arguments: str) -> dict[str, Any]:
@@ -75,6 +92,38 @@ def test_the_report_is_a_web_page_too(home: Path, tmp_path: Path) -> None:
     assert "<html>" in page.read_text() and "g5.xlarge" not in page.read_text() and "total" in page.read_text()
     refused = bamboo("cost", "--all", "--html", str(tmp_path / "no" / "cost.html"), home=home)
     assert refused.returncode == 2 and "cannot be written" in refused.stderr
+
+
+def test_disks_and_traffic_between_zones_are_estimated_beside_the_bill(tmp_path: Path) -> None:
+    """Given 30 steps under a plan of stages on n1 (zone a), n2 (b), n3 (c), then 30 under one of n1 alone."""
+    costs = tuple(
+        LayerCost(name="", forward_s=1.0, backward_s=2.0, parameter_bytes=3_000_000, activation_bytes=10_000_000)
+        for _ in range(3)
+    )
+    wide, lone = (plan_of(nodes, generation) for generation, nodes in ((1, ["n1", "n2", "n3"]), (2, ["n1"])))
+    ledger_file.make(
+        tmp_path / "clusters" / "cloudy",
+        begin=BEGIN,
+        days=1,
+        num_nodes=3,
+        prices_a_day=1,
+        num_steps=60,
+        cloud="aws",
+        job={"aws": {"volume_gb": 100}},
+        costs=costs,
+        plans=[wide, replace(lone, first_step=30)],
+    )
+
+    found = cost(tmp_path)
+
+    # 4 microbatches over two cuts, there and back
+    assert found["crossing_bytes"] == 30 * 2 * 2 * 4 * 10_000_000
+    assert found["crossing_microusd"] == found["crossing_bytes"] / 1e9 * 20_000
+    assert found["disk_microusd"] == pytest.approx(3 * 23 * 100 / 730 * 80_000)
+    noon = datetime.fromtimestamp(BEGIN + 12 * 3600, ZoneInfo("Europe/Berlin")).replace(tzinfo=None)
+    half = cost(tmp_path, "--until", noon.isoformat())
+    assert half["crossing_bytes"] == pytest.approx(found["crossing_bytes"] / 2, rel=0.1)
+    assert "for 4.80 GB between zones" in bamboo("cost", home=tmp_path).stdout
 
 
 @pytest.mark.parametrize(

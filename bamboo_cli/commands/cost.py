@@ -12,6 +12,7 @@ from bamboo_cli.commands import options
 class Grouping(StrEnum):
     RUN = "run"
     DAY = "day"
+    MONTH = "month"
     CLUSTER = "cluster"
     ZONE = "zone"
     TYPE = "type"

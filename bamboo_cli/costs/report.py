@@ -3,6 +3,7 @@
 docs/money.md has the formulas.
 """
 
+import itertools
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -123,6 +124,23 @@ class Bill:
     crossing_bytes: int = 0
     crossing_microusd: float = 0.0
     """Estimated, and in no other figure: traffic of the steps from one zone to another."""
+
+    @property
+    def by_month(self) -> tuple[tuple[str, Amount], ...]:
+        """YYYY-MM, in order."""
+        months = itertools.groupby(self.by_day, lambda day: day[0][:7])
+        return tuple((month, merged(amount for _, amount in days)) for month, days in months)
+
+
+def merged(amounts: Iterable[Amount]) -> Amount:
+    listed = list(amounts)
+    notes = (note for one in listed for note in one.on_demand_note.split("; ") if note)
+    return Amount(
+        seconds=sum(one.seconds for one in listed),
+        spot_microusd=sum(one.spot_microusd for one in listed),
+        on_demand_microusd=sum(one.on_demand_microusd for one in listed),
+        on_demand_note="; ".join(dict.fromkeys(notes)),
+    )
 
 
 def amount(charges: Iterable[Charge]) -> Amount:

@@ -10,10 +10,12 @@ from bamboo_cli import output
 from bamboo_cli.costs.ledger import usd
 from bamboo_cli.costs.report import Amount, Bill, RunBill
 
-GROUPINGS = ("run", "day", "cluster", "zone", "type", "node")
+GROUPINGS = ("run", "day", "month", "cluster", "zone", "type", "node")
 BAR_CELLS = 24
 MOST_NODES = 64
-"""More are shown when they are asked for."""
+MOST_DAYS = 62
+"""More are shown when they are asked for; in place of days, months."""
+TIMES = ("day", "month")
 
 
 def bill(found: Bill, by: Sequence[str] = ()) -> RenderableType:
@@ -41,7 +43,8 @@ def _beside(found: Bill) -> str:
 
 def _telling(found: Bill) -> list[str]:
     more = {
-        "day": len(found.by_day) > 1,
+        "day": 1 < len(found.by_day) <= MOST_DAYS,
+        "month": len(found.by_day) > MOST_DAYS,
         "cluster": len(found.by_cluster) > 1,
         "type": len(found.by_type) > 1,
         "node": len(found.by_node) <= MOST_NODES,
@@ -102,12 +105,12 @@ def _table(what: str, amounts: Sequence[tuple[str, Amount]], total: Amount) -> R
     table.add_column(what, overflow="fold")
     for column in ("machine time", "spot", "on demand", "saved"):
         table.add_column(column, justify="right", no_wrap=True)
-    if what == "day":
+    if what in TIMES:
         table.add_column("")
     most = max((amount.spot_microusd for _, amount in amounts), default=0)
     for name, amount in amounts:
         if amount.seconds:
-            bar = ["█" * round(BAR_CELLS * amount.spot_microusd / most)] if what == "day" and most else []
+            bar = ["█" * round(BAR_CELLS * amount.spot_microusd / most)] if what in TIMES and most else []
             table.add_row(name, *_cells(amount), *bar)
     table.add_row("total", *_cells(total), style="bold")
     return table

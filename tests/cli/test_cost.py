@@ -84,6 +84,23 @@ def test_tables_are_those_that_were_asked_for(home: Path) -> None:
     assert "2025-10-09" in lines and "█" in done.stdout
 
 
+def test_a_year_is_told_by_months_unless_days_are_asked_for(tmp_path: Path) -> None:
+    ledger_file.make(tmp_path / "clusters" / "year", begin=BEGIN, days=90, num_nodes=1, prices_a_day=1, num_steps=9)
+    here = {"TZ": "Europe/Berlin"}
+    rows = [line.split() for line in bamboo("cost", home=tmp_path, environment=here).stdout.splitlines() if line]
+    months = [row[0] for row in rows if row[0].startswith("20")]
+    days = bamboo("cost", "--by", "day", home=tmp_path, environment=here).stdout
+
+    assert months == ["2025-10", "2025-11", "2025-12", "2026-01"]
+    assert days.count("\n2025-11-") == 30
+    total, *parts = (
+        cost(tmp_path, "--since", since, "--until", until)["total"]["spot_microusd"]
+        for since, until in (("2025-10-01", "2026-02-01"), ("2025-11-01", "2025-12-01"))
+    )
+    november = next(row for row in rows if row[0] == "2025-11")
+    assert f"${parts[0] / 1e6:.6f}" in november and total > parts[0]
+
+
 def test_the_report_is_a_web_page_too(home: Path, tmp_path: Path) -> None:
     page = tmp_path / "cost.html"
     done = bamboo("cost", "--all", "--html", str(page), home=home)

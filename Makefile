@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ISOLATED := $(BIN)/python -m tests.aws.isolated
 
-.PHONY: demo test lint format types imports tests vms soak bench docs clean
+.PHONY: demo test lint format types imports tests trackers vms soak bench docs clean
 
 demo: $(READY)
 	$(BIN)/bamboo demo --yes
@@ -36,6 +36,11 @@ tests: $(READY)
 # AWS with real machines behind its instances; needs root, and says what else (tests/aws/README.md).
 vms: $(READY)
 	$(ISOLATED) $(BIN)/python -m pytest -m "vms and not soak" tests/aws
+
+# Weights & Biases and MLflow as they are; too large for every developer and every run of CI.
+trackers: $(READY)
+	$(BIN)/python -m pip install --quiet --editable ".[wandb,mlflow]"
+	$(BIN)/python -m pytest tests/tracking
 
 soak: $(READY)
 	$(BIN)/python -m pytest -m "soak and not vms"

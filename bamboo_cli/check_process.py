@@ -1,4 +1,6 @@
-"""The process that tries a recipe: born of a nursery that commands share where there is one, else started cold."""
+"""A process of the trainer that is asked once, such as the one that tries a recipe: born of a nursery that commands
+share where there is one, else started cold.
+"""
 
 import contextlib
 import logging
@@ -17,7 +19,8 @@ from bamboo_trainer.births import Birth, BirthError, BirthKind
 
 log = logging.getLogger(__name__)
 
-COMMAND = (sys.executable, "-m", "bamboo_trainer.check")
+CHECK = "bamboo_trainer.check"
+COMMAND = (sys.executable, "-m", CHECK)
 PIECE_BYTES = 1 << 16
 
 
@@ -27,15 +30,16 @@ class Check(Protocol):
 
 
 @contextlib.contextmanager
-def begin() -> Iterator[Check]:
-    """It does not outlive this context."""
-    born = _bear()
+def begin(program: str = CHECK) -> Iterator[Check]:
+    """One of ``births.ASKED_ONCE``. It does not outlive this context."""
+    command = (*COMMAND[:-1], program)
+    born = _bear(command)
     if born is not None:
         with contextlib.closing(born):
             yield born
         return
     pipe = subprocess.PIPE
-    with subprocess.Popen(COMMAND, stdin=pipe, stdout=pipe, stderr=pipe) as cold:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as cold:
         try:
             yield _Cold(cold)
         finally:
@@ -92,11 +96,11 @@ class _Born:
         os.close(self._errors)
 
 
-def _bear() -> _Born | None:
+def _bear(command: tuple[str, ...]) -> _Born | None:
     shared = os.environ.get(births.SHARED_VARIABLE)
     if not shared:
         return None
-    birth = Birth(command=COMMAND, environment=dict(os.environ), folder=os.getcwd(), kind=BirthKind.CHECK)
+    birth = Birth(command=command, environment=dict(os.environ), folder=os.getcwd(), kind=BirthKind.CHECK)
     link, its_link = socket.socketpair()
     errors, its_errors = os.pipe()
     try:

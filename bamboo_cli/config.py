@@ -13,6 +13,7 @@ from bamboo_trainer.plan import Mode, RedundancyMemory
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bamboo_cli.config_aws import AWS_PATTERN_WORDS, AwsConfig
+from bamboo_cli.config_trackers import MlflowConfig, Trackers, WandbConfig
 from bamboo_cli.paths import NAME_PATTERN
 
 MAX_NUMBER = 10**9
@@ -248,6 +249,9 @@ class JobConfig(_Section):
         description="When a run has to be over, such as 2026-12-01T08:00; in this machine's time zone, unless it names "
         "one.",
     )
+    trackers: Trackers = ("tensorboard",)
+    wandb: WandbConfig = Field(default_factory=WandbConfig, description="Weights & Biases, if it is among them.")
+    mlflow: MlflowConfig = Field(default_factory=MlflowConfig, description="MLflow, if it is among them.")
     local: LocalCloudConfig = Field(default_factory=LocalCloudConfig, description="The local cloud.")
     aws: AwsConfig | None = Field(None, description="What to rent on EC2; needed with `cloud: aws`.")
     drill: tuple[DrillConfig, ...] = Field((), description="Losses on purpose, to see what happens.")

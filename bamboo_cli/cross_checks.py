@@ -17,6 +17,7 @@ def cross_checks(job: JobConfig) -> list[Mistake]:
         *_check_redundancy(job),
         *_check_zones(job),
         *_check_aws(job),
+        *_check_trackers(job),
         *check_drill(job),
     ]
 
@@ -109,6 +110,15 @@ def _check_aws(job: JobConfig) -> list[Mistake]:
         found.append((("checkpoint", "url"), text))
     if aws.bastion is not None and aws.ssh_from == "auto":
         found.append((("aws", "ssh_from"), "is needed with a bastion: the block of addresses that it connects from"))
+    return found
+
+
+def _check_trackers(job: JobConfig) -> list[Mistake]:
+    twice = [name for name, count in Counter(job.trackers).items() if count > 1]
+    found: list[Mistake] = [(("trackers",), f"{name} is there twice") for name in twice[:1]]
+    for name in ("wandb", "mlflow"):
+        if name in job.model_fields_set and name not in job.trackers:
+            found.append(((name,), f"is about {name}, which is not among the `trackers`; add it, or leave this out"))
     return found
 
 

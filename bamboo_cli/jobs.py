@@ -15,6 +15,7 @@ from bamboo_cli.coordinator.settings import (
     ClusterConfig,
     Drill,
     RunSpec,
+    TrackerWish,
 )
 from bamboo_cli.costs.ledger import microusd
 from bamboo_cli.providers.aws_cloud.known import AwsSettings
@@ -142,6 +143,7 @@ def run_spec(
         checkpoints_kept=job.checkpoint.keep,
         drills=tuple(_drill(entry) for entry in job.drill if entry.action is None),
         budget=budget(job),
+        trackers=trackers(job),
         recipe_sha256=recipe_sha256,
     )
 
@@ -152,6 +154,14 @@ def budget(job: JobConfig) -> Budget:
         max_s=None if job.max_hours is None else 3600.0 * job.max_hours,
         deadline=None if job.deadline is None else job.deadline.timestamp(),
     )
+
+
+def trackers(job: JobConfig) -> tuple[TrackerWish, ...]:
+    options = {
+        "wandb": {"project": job.name, **job.wandb.model_dump(exclude_none=True)},
+        "mlflow": {"experiment": job.name, **job.mlflow.model_dump(exclude_none=True)},
+    }
+    return tuple(TrackerWish(kind=kind, options=options.get(kind, {})) for kind in job.trackers)
 
 
 def memory_bytes(job: JobConfig) -> int | None:

@@ -13,7 +13,9 @@ from bamboo_cli.commands import (
     demo,
     down,
     drill,
+    eval,
     events,
+    export,
     init,
     logs,
     plan,
@@ -65,7 +67,7 @@ def bamboo(
 
 
 _before = (init, demo, plan, check, prices, drill)
-_during = (run, up, train, status, logs, events, trace, cost, verify, preempt, down)
+_during = (run, up, train, status, logs, events, trace, cost, verify, eval, export, preempt, down)
 for _command in (*_before, *_during):
     app.command(_command.__name__.rpartition(".")[2])(_command.command)
 

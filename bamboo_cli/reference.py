@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from bamboo_cli.config import CheckpointConfig, DrillConfig, JobConfig, LocalCloudConfig, TraceConfig, ZoneConfig
 from bamboo_cli.config_aws import AwsConfig
+from bamboo_cli.config_trackers import MlflowConfig, WandbConfig
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -51,6 +52,8 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("local.zones[]", ZoneConfig),
     ("local.trace", TraceConfig),
     ("aws", AwsConfig),
+    ("wandb", WandbConfig),
+    ("mlflow", MlflowConfig),
     ("drill[]", DrillConfig),
 )
 
@@ -91,7 +94,8 @@ def _spell_type(annotation: Any) -> str:
     arguments = get_args(annotation)
     origin = getattr(annotation, "__origin__", None)
     if origin is tuple:
-        return f"list of {_spell_type(arguments[0])}s"
+        inner = _spell_type(arguments[0])
+        return inner.replace("one of", "some of", 1) if inner.startswith("one of") else f"list of {inner}s"
     if origin is dict:
         return "section"
     if arguments and all(isinstance(value, str) for value in arguments):

@@ -13,6 +13,7 @@ from bamboo_cli.preview import NO_CREDENTIALS, lacks_credentials, preview
 from bamboo_cli.recipe_check import check_recipe, missing_packages
 from bamboo_cli.signals import Terminated
 from bamboo_cli.storage_check import check_storage
+from bamboo_cli.tracker_check import check_trackers
 
 if TYPE_CHECKING:
     from bamboo_cli.coordinator.status import ClusterStatus
@@ -70,6 +71,7 @@ def _agree(job: JobConfig, name: str, *, yes: bool, new: bool) -> tuple[bool, Jo
             f"Rent {output.plural(job.num_nodes, 'node')} on {job.cloud} for {output.usd(price)} an hour?", yes=yes
         )
         job = settle(job, market)
+        check_trackers(job)
         check_storage(job)
         missing = [] if job.cloud == "local" else missing_packages()
         if missing:  # nodes have their own

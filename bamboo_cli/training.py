@@ -1,5 +1,6 @@
 """A run from the outside: ask for it, look on until it has ended, sum it up."""
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -129,7 +130,10 @@ def start_run(path: Path, job: "JobConfig", job_text: str, resumes: "Resumes | N
         "recipe_source": recipe_source(job.recipe, job.cloud),
         "resumes": None if resumes is None else asdict(resumes),
     }
-    return clusters.ask(path, RequestKind.TRAIN, payload, what="the coordinator to take the run")
+    run_id = clusters.ask(path, RequestKind.TRAIN, payload, what="the coordinator to take the run")
+    if "tensorboard" in job.trackers:
+        output.note(f"Its curves: tensorboard --logdir {shlex.quote(str(path.parent / 'tensorboard'))}")
+    return run_id
 
 
 def look_on(path: Path, run_id: str, *, step_lines: int | None = None, plain: bool = False) -> RunSummary:

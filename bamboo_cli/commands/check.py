@@ -35,6 +35,7 @@ def command(
     from bamboo_cli.job_file import load_job
     from bamboo_cli.jobs import aws_settings
     from bamboo_cli.providers.aws import AwsProvider
+    from bamboo_cli.tracker_check import check_trackers
     from bamboo_cli.views import cloud as view
 
     if cloud != "aws":
@@ -47,6 +48,7 @@ def command(
     loaded = load_job(job, settings or ())
     if loaded.aws is None:
         raise UsageError(f"{job} is no job for AWS", next_step="Say `cloud: aws` in it, with a section `aws`.")
+    check_trackers(loaded)
     provider = AwsProvider(paths.cluster_dir(loaded.name), aws_settings(loaded))
     with output.waiting("AWS to answer") as saw:
         found = []

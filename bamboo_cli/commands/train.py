@@ -23,6 +23,7 @@ def command(
     from bamboo_cli.job_file import load_job, read_text
     from bamboo_cli.recipe_check import check_recipe
     from bamboo_cli.storage_check import check_storage
+    from bamboo_cli.tracker_check import check_trackers
     from bamboo_cli.views.summary import summary as view
 
     loaded = load_job(job, settings or ())
@@ -31,6 +32,7 @@ def command(
     run_id = training.run_to_join(path, loaded, resume)
     if run_id is None:
         resumes = None if resume is None else resuming.choose(loaded, path.parent.name, resume)
+        check_trackers(loaded)
         check_storage(loaded)
         check_recipe(loaded)
         run_id = training.start_run(path, loaded, read_text(job), resumes)

@@ -51,6 +51,7 @@ from bamboo_cli.coordinator.store import (
 from bamboo_cli.errors import CloudError, StateError, UsageError
 from bamboo_cli.providers.base import NodeConfig, Provider
 from bamboo_cli.remote.settings import RemoteConfig
+from bamboo_cli.tracking.following import Following
 
 REQUESTS_S = 0.1
 HEARTBEAT_S = 1.0
@@ -108,6 +109,7 @@ class Service:
             hear=self._hear,
             tell=self._tell,
         )
+        self._following = Following(cluster_dir, self._tell)
         self._preparing = Preparing(
             cluster_dir=cluster_dir,
             config=remote,
@@ -131,7 +133,8 @@ class Service:
         for loop in (self._work(), self._inbox.tick(), self._read_requests(), self._show_life()):
             self._do(loop)
         look = spending.watch(lambda: self._machine.board.active_run, self._readers, self._clock, self._hear)
-        for loop in (self._cloud.watch(), self._cloud.watch_prices(), look):
+        show = self._following.watch(lambda: self._machine.board.run)
+        for loop in (self._cloud.watch(), self._cloud.watch_prices(), look, show):
             self._do(loop)
         try:
             await self._over
@@ -151,6 +154,7 @@ class Service:
         await self._server.stop()
         self._engine.dispose()
         self._readers.dispose()
+        await self._following.end()
 
     # --- hearing ------------------------------------------------------------------------------------------------
 

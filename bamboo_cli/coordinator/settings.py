@@ -1,6 +1,7 @@
 """What the machine is told: the cluster it keeps, the run it is asked for. The job file is read elsewhere."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from bamboo_trainer.control import LayerCost, TrainingSpec
 from bamboo_trainer.plan import Mode, NodeId
@@ -81,6 +82,16 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrackerWish:
+    """Where a run's curves are to be seen."""
+
+    kind: str
+    """``tensorboard``, ``wandb`` or ``mlflow``."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """As the job has them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
     """What is asked of the coordinator; ``training`` is what every worker of it is told."""
 
@@ -102,6 +113,7 @@ class RunSpec:
     """Where the merged model is written at the end; empty: ``<checkpoint_url>/model.safetensors``."""
     drills: tuple[Drill, ...] = ()
     budget: Budget = Budget()
+    trackers: tuple[TrackerWish, ...] = ()
     recipe_sha256: str = ""
     """Of the recipe's file when the run was asked for; empty: not known."""
     resumes: Resumes | None = None

@@ -27,3 +27,4 @@ class StoryKind(StrEnum):
     CLOUD = "cloud"
     REFUSAL = "refusal"
     REQUEST = "request"
+    TRACKER = "tracker"

@@ -84,6 +84,7 @@ def rehearsal_of(job: JobConfig, *, num_steps: int | None, num_losses: int, loss
             "steps": num_steps,
             "nodes": num_nodes,
             "checkpoint": CheckpointConfig(url=None, every=every, keep=job.checkpoint.keep),
+            "trackers": (),  # two short runs are nothing to compare others with
             "digest_every": min(job.digest_every, DIGEST_EVERY),
             "local": job.local.model_copy(
                 update={

@@ -43,7 +43,7 @@ def test_help_takes_less_than_twice_what_importing_typer_takes() -> None:
 
 @pytest.mark.parametrize(
     "verb",
-    "init demo drill up train status logs events trace preempt cost verify down run plan".split(),  # noqa: SIM905
+    "init demo drill up train status logs events trace preempt cost verify eval export down run plan".split(),  # noqa: SIM905
 )
 def test_every_command_teaches_with_an_example(verb: str) -> None:
     import typer.main

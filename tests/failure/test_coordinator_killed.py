@@ -11,6 +11,7 @@ from bamboo_cli.jobs import local_config
 from bamboo_cli.providers.base import InstanceState
 from bamboo_cli.providers.local import LocalProvider
 from tests.cluster import DEADLINE_S, JOB, PLAIN, Bamboo
+from tests.tracking.seen import seen_in
 
 NUM_KILLS = 10
 NUM_EARLY_KILLS = 3
@@ -46,6 +47,8 @@ def test_ten_deaths_of_the_coordinator_cost_nothing(bamboo: Bamboo, undisturbed:
     begins = [event for event in bamboo.events("coordinator") if event.text == "the coordinator begins"]
     assert len(begins) == NUM_KILLS + 1
     assert bamboo.call("down", "--yes").exit_code == 0
+    losses = seen_in(bamboo.cluster_dir / "tensorboard" / run.run_id)["train/loss"]
+    assert [at.step for at in losses] == list(range(PLAIN["steps"])), "each once, none left out"
 
 
 def _kill_coordinator(bamboo: Bamboo, job: Path, *, after_events: int = 0, after_steps: int = 0) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bamboo_trainer.control import TrainingSpec
 from bamboo_trainer.data import sample_ids
-from bamboo_trainer.recipe import Recipe, RecipeError
+from bamboo_trainer.recipe import Dataset, Recipe, RecipeError
 from bamboo_trainer.stage import Activation
 
 IDS_TOLD = 4
@@ -24,9 +24,14 @@ def load_batch(spec: TrainingSpec, recipe: Recipe, step: int, microbatch: int) -
         microbatch_size=spec.microbatch_size,
         num_samples=len(recipe.dataset),
     )
-    told = f"data set {type(recipe.dataset).__name__}, step {step}, microbatch {microbatch}: batch() of {_names(ids)}"
+    return check_batch(recipe.dataset, ids, f"step {step}, microbatch {microbatch}")
+
+
+def check_batch(dataset: Dataset, ids: Sequence[int], where: str) -> tuple[Activation, Any]:
+    """These samples. ``where``: for messages. Raises RecipeError."""
+    told = f"data set {type(dataset).__name__}, {where}: batch() of {_names(ids)}"
     try:
-        batch: Any = recipe.dataset.batch(ids)
+        batch: Any = dataset.batch(ids)
     except (Exception, SystemExit) as error:
         raise RecipeError(f"{told} raised {type(error).__name__}: {error}") from error
     if wrong := _what_is_wrong(batch, len(ids)):

@@ -33,6 +33,8 @@ SHARED_ANSWER_S = 5.0
 """For either side of a shared nursery: who is slower is left alone."""
 UNKNOWN_EXIT = 255
 COMMAND = (sys.executable, "-m", "bamboo_trainer.nursery")
+ASKED_ONCE = ("bamboo_trainer.check", "bamboo_trainer.export", "bamboo_trainer.evaluate")
+"""Programs that read one order from standard input and answer it."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -49,8 +51,8 @@ class BirthKind(StrEnum):
     NODE = "node"
     """Leads a session of its own, with a nursery of its own beside it, executes its command and outlives its asker."""
     CHECK = "check"
-    """``bamboo_trainer.check``, nobody's child; the socket is its standard input and output, and ends with a line that
-    has the exit code."""
+    """A program of ``ASKED_ONCE``, the command's last word; nobody's child. The socket is its standard input and
+    output, and ends with a line that has the exit code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,11 @@ it listens there, for all commands that are run with that path in ``BAMBOO_SHARE
 """
 
 import gc
+import importlib
 import os
 import socket
 import sys
+from collections.abc import Callable
 
 from bamboo_trainer import bearing, births
 from bamboo_trainer.births import Birth, BirthKind
@@ -21,14 +23,13 @@ def main() -> int:
     born = _serve_all(sys.argv[1]) if sys.argv[1:] else _serve_asker()
     if born is None:
         return 0
-    from bamboo_trainer import __main__ as worker
-    from bamboo_trainer import check
-
-    module = worker if born.kind is BirthKind.WORKER else check
+    is_worker = born.kind is BirthKind.WORKER
+    module = importlib.import_module("bamboo_trainer.__main__" if is_worker else _asked_once(born))
     sys.argv = [str(module.__file__)]
     os.environ.update(added)
     be_like_new(num_threads)
-    return worker.main() if born.kind is BirthKind.WORKER else _check()
+    main_of: Callable[[], int] = module.main
+    return main_of() if is_worker else _answer(main_of)
 
 
 def _serve_asker() -> Birth | None:
@@ -46,15 +47,21 @@ def _serve_all(path: str) -> Birth | None:
         return bearing.serve_all(listener)
 
 
-def _check() -> int:
-    """In a newborn: over the socket, with its exit code as the last line, since nobody is there to reap it."""
-    from bamboo_trainer import check
+def _asked_once(birth: Birth) -> str:
+    """Raises ValueError."""
+    name = birth.command[-1]
+    if name not in births.ASKED_ONCE:
+        raise ValueError(f"{name} is none of {', '.join(births.ASKED_ONCE)}")
+    return name
 
+
+def _answer(main_of: Callable[[], int]) -> int:
+    """In a newborn: over the socket, with its exit code as the last line, since nobody is there to reap it."""
     link = int(os.environ.pop("BAMBOO_CONTROL_FD"))
     os.dup2(link, 0)
     os.dup2(link, 1)
     os.close(link)
-    exit_code = check.main()
+    exit_code = main_of()
     print(exit_code, flush=True)
     return exit_code
 
@@ -63,8 +70,6 @@ def load() -> int:
     """How many threads torch would compute with. No thread, no process group, no CUDA, no backward is begun here: none
     of them survives a fork.
     """
-    import importlib
-
     import torch
 
     from bamboo_trainer import control
@@ -74,7 +79,7 @@ def load() -> int:
 
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    for module in ("bamboo_trainer.__main__", "bamboo_trainer.check", *READY_RECIPES.values()):
+    for module in ("bamboo_trainer.__main__", *births.ASKED_ONCE, *READY_RECIPES.values()):
         importlib.import_module(module)
     control.warm_up()
     warm_up()

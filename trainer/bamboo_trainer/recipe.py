@@ -9,8 +9,8 @@ import importlib.util
 import inspect
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -54,6 +54,21 @@ class TiedParameter(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransformersForm:
+    """How the model looks to the ``transformers`` package: see docs/export.md."""
+
+    config: Mapping[str, Any]
+    """``config.json``."""
+    rename: "Callable[[str, Mapping[str, Tensor]], Mapping[str, Tensor]]"
+    """The name of a layer and its parameters by name, to tensors as that package calls and shapes them.
+
+    Also asked with tensors that have no memory. A tied parameter may be given once.
+    """
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Further files, such as ``tokenizer.json``, and what they say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     layers: tuple[LayerFactory, ...]
     loss: "Callable[[Any, Any], Tensor]"
@@ -68,6 +83,11 @@ class Recipe:
     clip_norm: float | None = None
     """Of the gradient of all layers together."""
     tokens_per_sample: int = 0
+    held_out: Dataset | None = None
+    """Samples that are not among those of ``dataset``, for ``bamboo eval``."""
+    open_data: Callable[[str], Dataset] | None = None
+    """Other samples for ``bamboo eval``, from what the user names. Raises RecipeError."""
+    transformers: TransformersForm | None = None
 
 
 def load_recipe(name_or_path: str, options: dict[str, Any], source: str = "") -> Recipe:

@@ -3,6 +3,7 @@
 Byte-level tokens need no vocabulary file; the default text is the help of Python itself, which is always there.
 """
 
+import copy
 import glob
 import math
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bamboo_trainer.models import gpt2_transformers
 from bamboo_trainer.recipe import LayerFactory, Recipe, RecipeError, TiedParameter
 
 VOCABULARY = 256
@@ -48,14 +50,19 @@ def recipe(
     decay_steps: int | None = None,
     weight_decay: float = 0.1,
     clip_norm: float | None = 1.0,
+    held_out: float = 0.05,
 ) -> Recipe:
     """``context``: tokens a sample. ``text``: absolute paths or glob patterns; default: the help texts of Python.
     ``decay_steps``: the learning rate falls to a tenth over so many steps, along a cosine; default: it stays.
+    ``held_out``: the part of the text, at its end, that is not trained on.
     """
     if size not in SIZES:
         raise RecipeError(f"recipe gpt2: no size {size!r}; it has: {', '.join(SIZES)}")
     chosen = SIZES[size]
+    if not 0 <= held_out < 1:
+        raise RecipeError(f"recipe gpt2: held_out is {held_out}; it is a part of the text, such as 0.05")
     context = context or chosen.context
+    training, others = split(Text(read_text(text), context), held_out)
     block = partial(Block, chosen.width, chosen.num_heads, dropout, chosen.depth)
     layers = (
         LayerFactory("embedding", partial(Embedding, chosen.width, context, dropout)),
@@ -65,12 +72,22 @@ def recipe(
     return Recipe(
         layers=layers,
         loss=next_byte_loss,
-        dataset=Text(read_text(text), context),
+        dataset=training,
         optimizer=partial(torch.optim.AdamW, betas=(0.9, 0.95), weight_decay=weight_decay, foreach=True),
         learning_rate=warm_up_and_decay(learning_rate or chosen.learning_rate, warmup_steps, decay_steps),
         ties=((TiedParameter(0, "tokens.weight"), TiedParameter(len(layers) - 1, "tokens.weight")),),
         clip_norm=clip_norm,
         tokens_per_sample=context,
+        held_out=others,
+        open_data=lambda pattern: Text(read_text(pattern), context),
+        transformers=gpt2_transformers.form(
+            depth=chosen.depth,
+            width=chosen.width,
+            num_heads=chosen.num_heads,
+            context=context,
+            dropout=dropout,
+            vocabulary=VOCABULARY,
+        ),
     )
 
 
@@ -156,11 +173,23 @@ class Text:
     def __len__(self) -> int:
         return (len(self.tokens) - 1) // self.context
 
+    def part(self, first: int, end: int) -> "Text":
+        """Samples ``[first, end)``, in the same memory."""
+        found = copy.copy(self)
+        found.tokens = self.tokens[first * self.context : end * self.context + 1]
+        return found
+
     def batch(self, sample_ids: Sequence[int]) -> tuple[Tensor, Tensor]:
         """(batch, context) of int64, twice"""
         length = self.context
         windows = torch.stack([self.tokens[i * length : (i + 1) * length + 1] for i in sample_ids]).long()
         return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
+
+
+def split(text: Text, held_out: float) -> tuple[Text, Text | None]:
+    """What is trained on, and what is not: no byte that is to be foretold in the one is so in the other."""
+    first = len(text) - min(int(len(text) * held_out), len(text) - 1)
+    return text.part(0, first), text.part(first, len(text)) if first < len(text) else None
 
 
 def read_text(patterns: str | Sequence[str] | None) -> bytes:

@@ -1,5 +1,6 @@
 """A residual multilayer perceptron that learns to tell generated points apart: a training that takes seconds."""
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bamboo_trainer.models.emulated_device import EmulatedDeviceTime
+from bamboo_trainer.randomness import seed_of
 from bamboo_trainer.recipe import LayerFactory, Recipe, RecipeError
 
 NUM_FEATURES = 16
@@ -20,6 +22,7 @@ def recipe(
     depth: int = 6,
     dropout: float = 0.1,
     num_samples: int = 4096,
+    num_held_out: int = 512,
     data_seed: int = 0,
     learning_rate: float = 1e-2,
     clip_norm: float | None = 1.0,
@@ -40,10 +43,12 @@ def recipe(
             LayerFactory(layer.name, partial(_emulated, layer.build, sleep_forward_s, sleep_backward_s))
             for layer in layers
         ]
+    dataset = GeneratedPoints(num_samples, data_seed)
     return Recipe(
         layers=tuple(layers),
         loss=functional.cross_entropy,
-        dataset=GeneratedPoints(num_samples, data_seed),
+        dataset=dataset,
+        held_out=dataset.others(num_held_out) if num_held_out else None,
         optimizer=partial(torch.optim.AdamW, foreach=True),
         learning_rate=lambda step: learning_rate,
         clip_norm=clip_norm,
@@ -70,8 +75,21 @@ class GeneratedPoints:
     def __init__(self, num_samples: int, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
         self.points = torch.randn(num_samples, NUM_FEATURES, generator=generator)
-        hidden = torch.tanh(self.points @ torch.randn(NUM_FEATURES, 32, generator=generator))
-        self.classes = (hidden @ torch.randn(32, NUM_CLASSES, generator=generator)).argmax(dim=1)
+        self._first = torch.randn(NUM_FEATURES, 32, generator=generator)
+        self._second = torch.randn(32, NUM_CLASSES, generator=generator)
+        self.classes = self._classes_of(self.points)
+        self._seed = seed
+
+    def others(self, num_samples: int) -> "GeneratedPoints":
+        """Of the same network, other points."""
+        found = copy.copy(self)
+        generator = torch.Generator().manual_seed(seed_of("held-out", self._seed))
+        found.points = torch.randn(num_samples, NUM_FEATURES, generator=generator)
+        found.classes = self._classes_of(found.points)
+        return found
+
+    def _classes_of(self, points: Tensor) -> Tensor:
+        return (torch.tanh(points @ self._first) @ self._second).argmax(dim=1)
 
     def __len__(self) -> int:
         return len(self.points)

@@ -10,7 +10,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -92,8 +92,10 @@ def line(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Something to know besides the result."""
-    print(text, file=sys.stderr, flush=True)
+    """Something to know besides the result. Where nobody can read it (a full disk, a pipe that is closed), the work
+    that it is about goes on: nodes have to be given back all the same."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def as_json(value: Any) -> Any:

@@ -1,9 +1,10 @@
 """Which cluster a command means; making one; its coordinator, and asking it for something."""
 
 import json
+import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from bamboo_cli.coordinator.store import ClusterState, RequestKind
 
 IDENTITY_FILE = "cluster.json"
+CRON_VARIABLE = "BAMBOO_CRON"
+"""In the environment of a command that a night starts: the id of its entry, which marks the clusters it makes."""
 POLL_S = 0.1
 ANSWER_DEADLINE_S = 120.0
 RECENTLY_S = 30.0
@@ -37,6 +40,8 @@ class Identity:
     regions: tuple[str, ...] = ()
     """In which anything may have been rented, whatever came of it."""
     profile: str | None = None
+    cron: str | None = None
+    """Id of the entry whose night made the cluster; None: somebody did, by hand."""
 
 
 # --- which one --------------------------------------------------------------------------------------------------
@@ -141,7 +146,7 @@ def open_or_create(job: "JobConfig", job_text: str, cluster: str | None) -> Path
         job=job.model_dump(mode="json", exclude_unset=True),
         wanted_nodes=job.num_nodes,
     )
-    _write_identity(cluster_dir, _identity(cluster_id, job))
+    _write_identity(cluster_dir, replace(_identity(cluster_id, job), cron=os.environ.get(CRON_VARIABLE)))
     return cluster_dir
 
 

@@ -10,6 +10,7 @@ import typer
 from bamboo_cli.commands import (
     check,
     cost,
+    cron,
     demo,
     down,
     drill,
@@ -70,6 +71,7 @@ _before = (init, demo, plan, check, prices, drill)
 _during = (run, up, train, status, logs, events, trace, cost, verify, eval, export, preempt, down)
 for _command in (*_before, *_during):
     app.command(_command.__name__.rpartition(".")[2])(_command.command)
+app.add_typer(cron.app, name="cron")
 
 
 GARBAGE_OBJECTS = 50_000

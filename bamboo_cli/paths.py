@@ -45,3 +45,8 @@ def cluster_dir(name: str) -> Path:
 def local_cloud_dir() -> Path:
     """The local cloud's own state, one folder per instance. It outlives every command."""
     return home() / "local-cloud"
+
+
+def cron_dir() -> Path:
+    """Jobs on a schedule: a folder for each entry, a lock for each cluster that they use."""
+    return home() / "cron"

@@ -40,7 +40,8 @@ This page is made from `bamboo_cli/config.py` (`make docs`).
 _COMMANDS_INTRO = """# Commands
 
 Each has `--help`. Results go to standard output, everything else to standard error. Exit codes: 0 done,
-1 failed with a message, 2 wrong usage or a mistake in the job file, 3 a bug in Bamboo (with a traceback), 130 Ctrl-C.
+1 failed with a message, 2 wrong usage or a mistake in the job file, 3 a bug in Bamboo (with a traceback), 4 a run was
+stopped at a limit of its job, 5 a night of `bamboo cron` was left out since another run was on, 130 Ctrl-C.
 
 This page is made from the help texts (`make docs`).
 """
@@ -121,18 +122,26 @@ def commands_page() -> str:
 
     from bamboo_cli.main import app
 
-    group: Any = typer.main.get_command(app)
     lines = [_COMMANDS_INTRO]
-    for name, command in group.commands.items():
+    for name, command in _commands(typer.main.get_command(app)):
         arguments = [p for p in command.params if p.param_type_name == "argument"]
         options = [p for p in command.params if p.param_type_name == "option"]
         usage = " ".join([f"bamboo {name}", *(_argument(p) for p in arguments)])
         lines += [f"## {usage}", "", *_paragraphs(command.help), ""]
-        lines += ["| | |", "| --- | --- |"]
-        lines += [f"| `{_argument(p)}` | {p.help} |" for p in arguments]
-        lines += [f"| {', '.join(f'`{opt}`' for opt in p.opts)} | {p.help} |" for p in options]
-        lines.append("")
+        rows = [f"| `{_argument(p)}` | {p.help} |" for p in arguments]
+        rows += [f"| {', '.join(f'`{opt}`' for opt in p.opts)} | {p.help} |" for p in options]
+        if rows:
+            lines += ["| | |", "| --- | --- |", *rows, ""]
     return "\n".join(lines)
+
+
+def _commands(group: Any) -> Iterator[tuple[str, Any]]:
+    """With those of groups, such as ``cron add``; without what is not for people."""
+    for name, command in group.commands.items():
+        if not command.hidden:
+            yield name, command
+            if hasattr(command, "commands"):
+                yield from ((f"{name} {inner}", found) for inner, found in _commands(command))
 
 
 def _argument(parameter: Any) -> str:

@@ -1,7 +1,8 @@
 """Which checkpoint a new run goes on from, and whether it may: its bits must be those of one undisturbed run."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from bamboo_trainer import storage
 from bamboo_trainer.manifest import CheckpointError, Manifest, Origin, complete_steps, read_manifest
@@ -15,19 +16,40 @@ from bamboo_cli.errors import StateError, UsageError
 from bamboo_cli.recipe_file import recipe_digest
 from bamboo_cli.training import LATEST
 
+T = TypeVar("T")
+
 
 def choose(job: JobConfig, cluster: str, asked: str) -> Resumes:
     """The newest complete checkpoint of the run ``asked``, or of the newest run that has one (``latest``).
 
     Raises StateError when there is none or the run goes on, UsageError when the job may not go on from it.
     """
-    try:
-        found = _latest(job, cluster) if asked == LATEST else _of_run(job, cluster, asked)
-    except (OSError, CheckpointError) as error:
-        raise StateError(f"the checkpoints to go on from cannot be read: {error}") from error
+    if asked == LATEST:
+        found = _or_state_error(lambda: _latest(job, cluster))
+        if found is None:
+            raise StateError(
+                f"no run of cluster {cluster} has a complete checkpoint",
+                next_step="Without --resume it begins at step 0.",
+            )
+    else:
+        found = _or_state_error(lambda: _of_run(job, cluster, asked))
     url, manifest = found
     check(job, manifest)
     return Resumes(run_id=manifest.run_id, step=manifest.step, url=url)
+
+
+def newest(job: JobConfig, cluster: str) -> Manifest | None:
+    """Of the newest complete checkpoint of the newest run that has one; whether the job may go on from it, is not
+    asked. Raises StateError."""
+    found = _or_state_error(lambda: _latest(job, cluster))
+    return None if found is None else found[1]
+
+
+def _or_state_error(look: Callable[[], T]) -> T:
+    try:
+        return look()
+    except (OSError, CheckpointError) as error:
+        raise StateError(f"the checkpoints to go on from cannot be read: {error}") from error
 
 
 def check(job: JobConfig, manifest: Manifest) -> None:
@@ -93,7 +115,7 @@ def _of_run(job: JobConfig, cluster: str, run_id: str) -> tuple[str, Manifest]:
     )
 
 
-def _latest(job: JobConfig, cluster: str) -> tuple[str, Manifest]:
+def _latest(job: JobConfig, cluster: str) -> tuple[str, Manifest] | None:
     """By the state files; without one that helps, by the folders of checkpoints that bear the cluster's name."""
     for run in records.all_runs(cluster):
         url = str(run.spec["checkpoint_url"])
@@ -107,11 +129,9 @@ def _latest(job: JobConfig, cluster: str) -> tuple[str, Manifest]:
                 found = _newest(storage.join(base, run_id), run_id)
                 by_age += [(found.created_at, storage.join(base, run_id), found)] if found is not None else []
     if not by_age:
-        raise StateError(
-            f"no run of cluster {cluster} has a complete checkpoint", next_step="Without --resume it begins at step 0."
-        )
-    _, url, newest = max(by_age, key=lambda entry: entry[:2])
-    return url, newest
+        return None
+    _, url, manifest = max(by_age, key=lambda entry: entry[:2])
+    return url, manifest
 
 
 def _bases(job: JobConfig, cluster: str) -> list[str]:

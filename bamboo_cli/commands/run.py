@@ -18,7 +18,7 @@ def command(
     a checkpoint and give everything back. Ctrl-C detaches: the run goes on, and so does the bill, until `bamboo down`.
 
     \b
-    Example, for a script or cron:
+    Example, for a script (for cron there is `bamboo cron`):
       bamboo run job.yaml --yes --json | tail -n 1
     """
     from bamboo_cli import output, resuming, training

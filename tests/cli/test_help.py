@@ -6,7 +6,10 @@ import time
 
 import pytest
 
-HEAVY = ("torch", "boto3", "google", "sqlalchemy", "pydantic", "rich", "websockets", "yaml", "psutil", "asyncio")
+HEAVY = (
+    *("torch", "boto3", "google", "sqlalchemy", "pydantic", "rich", "websockets", "yaml", "psutil", "asyncio"),
+    *("cronsim", "crontab"),
+)
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
@@ -43,7 +46,7 @@ def test_help_takes_less_than_twice_what_importing_typer_takes() -> None:
 
 @pytest.mark.parametrize(
     "verb",
-    "init demo drill up train status logs events trace preempt cost verify eval export down run plan".split(),  # noqa: SIM905
+    "init demo drill up train status logs events trace preempt cost verify eval export down run plan cron".split(),  # noqa: SIM905
 )
 def test_every_command_teaches_with_an_example(verb: str) -> None:
     import typer.main
@@ -53,3 +56,14 @@ def test_every_command_teaches_with_an_example(verb: str) -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
     assert f"bamboo {verb}" in commands[verb].help
+
+
+@pytest.mark.parametrize("verb", ["add", "list", "remove", "run-now"])
+def test_every_command_about_schedules_teaches_with_an_example(verb: str) -> None:
+    import typer.main
+
+    from bamboo_cli.main import app
+
+    group = typer.main.get_command(app).commands["cron"]  # type: ignore[attr-defined]
+
+    assert f"bamboo cron {verb}" in group.commands[verb].help

@@ -33,7 +33,11 @@ def test_every_command_and_option_on_the_page_exists(page: str) -> None:
     code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", text, flags=re.DOTALL))
     for verb, rest in re.findall(r"\bbamboo ([a-z]+)\b([^`\n#|]*)", code):
         assert verb in commands, f"{page}: bamboo {verb}"
-        known = {name for parameter in commands[verb].params for name in parameter.opts} | {"--help"}
+        command = commands[verb]
+        if hasattr(command, "commands") and rest.strip():  # a group, such as cron
+            assert rest.split()[0] in command.commands, f"{page}: bamboo {verb}{rest}"
+            command = command.commands[rest.split()[0]]
+        known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
         for option in re.findall(r"(?<!\S)--?[a-z][a-z-]*", rest):
             assert option in known, f"{page}: bamboo {verb} {option}"
 

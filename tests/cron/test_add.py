@@ -1,0 +1,200 @@
+"""`bamboo cron add`, `list` and `remove`: what would fail at night is refused by day."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from bamboo_cli.cron import lock
+from tests.cron.conftest import ODD, Schedule
+
+OTHERS = """MAILTO=
+# my own
+  0   5 * * *  /usr/bin/mine --date=$(date +\\%F) # a comment
+
+@reboot caf\xe9 %stdin%two
+PATH=/behind/the/last
+"""
+
+
+@pytest.fixture
+def crontab_of_others(schedule: Schedule) -> bytes:
+    schedule.crontab.write_bytes(found := OTHERS.encode("latin-1"))
+    return found
+
+
+def test_an_entry_is_one_line_and_the_lines_of_others_stay_byte_for_byte(
+    schedule: Schedule, crontab_of_others: bytes
+) -> None:
+    schedule.done("add", "0 2 * * 1-5", schedule.job())
+
+    start = schedule.home / "cron" / "tiny" / "start"
+    line = f"0 2 * * 1-5 /bin/sh '{start}' # bamboo-cron tiny\n".replace("%", "\\%")
+    assert ODD in str(start)
+    assert schedule.crontab.read_bytes() == crontab_of_others + line.encode()
+    schedule.done("remove", "tiny")
+    assert schedule.crontab.read_bytes() == crontab_of_others
+    assert not (schedule.home / "cron" / "tiny").exists()
+
+
+def test_the_list_says_when_next_how_the_last_went_and_where_the_log_is(schedule: Schedule) -> None:
+    schedule.job()
+    schedule.added(entry_id="nightly")
+
+    (shown,) = json.loads(schedule.done("list", "--json").stdout)
+    text = schedule.done("list").stdout
+
+    assert (shown["id"], shown["words"], shown["starter"]) == ("nightly", "At 02:00 every day", "cron")
+    assert shown["log"] == str(schedule.home / "cron" / "nightly" / "log") and shown["log"] in text
+    assert (shown["last"], shown["trouble"]) == (None, [])
+    assert "no night yet" in text and "At 02:00 every day (0 2 * * *, cron)" in text
+
+
+def test_what_is_stored_is_readable_by_its_owner_alone(schedule: Schedule) -> None:
+    schedule.done("add", "0 2 * * *", schedule.job(), "--env", "TOKEN=secret")
+
+    folder = schedule.home / "cron" / "tiny"
+    assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {
+        "entry.json": 0o600,
+        "start": 0o700,
+    }
+    assert "secret" not in (folder / "start").read_text()
+
+
+def test_an_entry_is_added_once_and_replaced_when_asked(schedule: Schedule) -> None:
+    schedule.job()
+    schedule.added()
+
+    twice = schedule.refusal("add", "0 3 * * *", schedule.job())
+    schedule.done("add", "0 4 * * *", schedule.job(), "--replace")
+
+    assert "there is an entry tiny already" in twice.message and "--replace" in twice.next_step
+    (line,) = schedule.crontab.read_text().splitlines()
+    assert line.startswith("0 4 * * * ")
+
+
+def test_an_add_that_was_killed_before_cron_knew_is_done_again(schedule: Schedule) -> None:
+    schedule.job()
+    schedule.entry()
+    (shown,) = json.loads(schedule.done("list", "--json").stdout)
+    assert "cron does not know it" in shown["trouble"][0]
+
+    schedule.done("add", "0 2 * * *", schedule.job())
+
+    assert json.loads(schedule.done("list", "--json").stdout)[0]["trouble"] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"steps": 0}, "steps"), ({"checkpoint": {"url": "/proc/nowhere"}}, "checkpoint.url"), ({"stages": 0}, "stages")],
+)
+def test_a_job_that_could_not_be_trained_is_refused_and_nothing_stays(
+    schedule: Schedule, changes: dict[str, object], said: str
+) -> None:
+    error = schedule.refusal("add", "0 2 * * *", schedule.job(**changes))
+
+    assert said in error.message and error.exit_code == 2
+    assert not schedule.crontab.exists()
+    assert json.loads(schedule.done("list", "--json").stdout) == []
+
+
+def test_settings_are_those_of_the_night_and_not_of_the_shell(
+    schedule: Schedule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is read without this shell's BAMBOO_… variables, which are named as left behind."""
+    monkeypatch.setenv("BAMBOO_STEPS", "not a number")
+
+    result = schedule.done("add", "0 2 * * *", schedule.job())
+
+    (told,) = [line for line in result.stderr.splitlines() if "which nights will not have" in line]
+    assert "BAMBOO_STEPS" in told
+
+
+def test_a_crontab_that_cron_refuses_is_told_and_nothing_stays(schedule: Schedule) -> None:
+    schedule.crontab.write_text("refused\n")
+
+    error = schedule.refusal("add", "0 2 * * *", schedule.job())
+
+    assert "the crontab was not changed" in error.message and "bad minute" in error.message
+    assert schedule.crontab.read_text() == "refused\n"
+    assert not (schedule.home / "cron" / "tiny").exists()
+
+
+def test_without_cron_it_says_what_to_do(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+
+    error = schedule.refusal("add", "0 2 * * *", schedule.job())
+
+    assert "there is no crontab" in error.message
+    assert "apt-get install cron" in error.next_step and "--systemd" in error.next_step
+
+
+def test_an_entry_is_removed_by_its_job_too_and_a_lost_one_by_its_id(schedule: Schedule) -> None:
+    job = schedule.job()
+    for entry_id in ("one", "two"):
+        schedule.added(entry_id=entry_id)
+    schedule.added(entry_id="three", job="/elsewhere/job.yaml")
+    for path in (schedule.home / "cron" / "three").iterdir():
+        path.unlink()
+    shown = {entry["id"]: entry["trouble"] for entry in json.loads(schedule.done("list", "--json").stdout)}
+    assert (shown["one"], shown["two"]) == ([], []) and "which is gone" in shown["three"][0]
+
+    schedule.done("remove", job)
+    schedule.done("remove", "three")
+
+    assert schedule.crontab.read_text() == ""
+    assert "there is no entry three" in schedule.refusal("remove", "three").message
+
+
+def test_who_removes_an_entry_whose_night_is_on_is_told(schedule: Schedule) -> None:
+    schedule.job()
+    schedule.added()
+    with lock.held("tiny"):
+        result = schedule.done("remove", "tiny")
+
+    assert "a night of it is still on" in result.stderr
+    assert json.loads(schedule.done("list", "--json").stdout) == []
+
+
+def test_another_homes_entry_of_the_same_name_is_left_alone(
+    schedule: Schedule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule.added()
+    monkeypatch.setenv("BAMBOO_HOME", str(tmp_path / "elsewhere"))
+    schedule.added(schedule="0 3 * * *")
+    schedule.done("remove", "tiny")
+
+    (line,) = schedule.crontab.read_text().splitlines()
+    assert line.startswith("0 2 * * * ")
+
+
+def test_lines_that_lead_nowhere_since_the_home_has_moved_are_shown_and_removed(
+    schedule: Schedule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule.job()
+    schedule.added()
+    schedule.home.rename(tmp_path / "moved")
+    monkeypatch.setenv("BAMBOO_HOME", str(tmp_path / "moved"))
+
+    entry, line = json.loads(schedule.done("list", "--json").stdout)
+    assert "cron does not know it" in entry["trouble"][0]
+    assert str(schedule.home) in line["trouble"][0] and "bamboo cron remove tiny" in line["trouble"][0]
+
+    schedule.done("remove", "tiny")
+    assert schedule.crontab.read_text() == ""
+
+
+def test_a_path_that_no_crontab_can_hold_is_refused(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "BAMBOO_HOME", str(schedule.folder / ("long" * 60) / ("long" * 60) / ("long" * 60) / ("x" * 230))
+    )
+    assert "too long for a crontab" in schedule.refusal("add", "0 2 * * *", schedule.job()).message
+
+    monkeypatch.setenv("BAMBOO_HOME", str(schedule.folder / "back\\slash"))
+    assert "a character that a crontab cannot hold" in schedule.refusal("add", "0 2 * * *", schedule.job()).message
+
+
+def test_a_variable_that_is_not_there_is_refused(schedule: Schedule) -> None:
+    assert "NOT_THERE" not in os.environ
+    assert "no such variable" in schedule.refusal("add", "@daily", schedule.job(), "--env", "NOT_THERE").message

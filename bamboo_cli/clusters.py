@@ -160,6 +160,9 @@ def _put_aside(path: Path) -> None:
     """Killed anywhere, it can be done again. Its identity goes first: `down` must never take it for the next one's."""
     cluster_id = read_identity(path.parent).cluster_id
     (path.parent / IDENTITY_FILE).unlink(missing_ok=True)
+    nodes = path.with_name(paths.NODES)
+    if nodes.exists():  # the next cluster's begin with n1 again
+        nodes.rename(path.with_name(f"{cluster_id}.{paths.NODES}"))
     for suffix in ("", "-wal", "-shm"):
         file = path.with_name(path.name + suffix)
         if file.exists():

@@ -1,10 +1,12 @@
 """The logs of a cluster on this machine, the coordinator's and those of each node: read, searched, followed."""
 
 import heapq
+import os
 import re
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,8 @@ NEW_FILES_S = 1.5
 """How often new nodes and workers are looked for."""
 NODE_LOGS = ("agent.log", "worker.log", "worker-*.log")
 """The last: of further accelerators."""
+OLD = ".1"
+"""Behind the name of a log that was set aside since it was long."""
 MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d+")
 """At the beginning of a line; one without it belongs to the line before, like a traceback."""
 
@@ -38,11 +42,12 @@ def log_files(instances: Mapping[str, str | None], cluster_dir: Path, nodes: Col
     for node_id, instance_id in instances.items():
         if nodes and node_id not in nodes:
             continue
-        found.append(LogFile(source=f"{node_id} setup", path=cluster_dir / "nodes" / f"{node_id}.log"))
+        found.append(LogFile(source=f"{node_id} setup", path=cluster_dir / paths.NODES / f"{node_id}.log"))
+        folders = [cluster_dir / paths.NODES / node_id]  # copied there by the coordinator
         if instance_id:
-            folder = paths.local_cloud_dir() / "instances" / instance_id
-            there = [path for pattern in NODE_LOGS for path in sorted(folder.glob(pattern))]
-            found += [LogFile(source=f"{node_id} {path.stem}", path=path) for path in there]
+            folders.append(paths.local_cloud_dir() / "instances" / instance_id)
+        there = [path for folder in folders for pattern in NODE_LOGS for path in sorted(folder.glob(pattern))]
+        found += [LogFile(source=f"{node_id} {path.stem}", path=path) for path in there]
     return tuple(file for file in found if file.path.exists())
 
 
@@ -68,24 +73,37 @@ def last_lines(
 
 def _tail(file: LogFile, count: int, wanted: re.Pattern[str] | None) -> list[tuple[str, int, str, str]]:
     """With what orders them: the moment of the line, or of the last one before it that has one."""
-    kept: deque[tuple[str, int, str, str]] = deque(maxlen=count)
+    kept = _last((file.path,), count, wanted)
+    old = _old(file.path)
+    if len(kept) < count and old.exists():
+        kept = _last((old, file.path), count, wanted)
+    return [(moment, number, file.source, line) for number, (moment, line) in enumerate(kept)]
+
+
+def _last(paths: Sequence[Path], count: int, wanted: re.Pattern[str] | None) -> list[tuple[str, str]]:
+    kept: deque[tuple[str, str]] = deque(maxlen=count)
     moment = ""
-    with file.path.open(encoding="utf-8", errors="replace") as stream:
-        for number, line in enumerate(stream):
-            if found := MOMENT.match(line):
-                moment = found[0]
-            if wanted is None or wanted.search(line):
-                kept.append((moment, number, file.source, line.rstrip("\n")))
+    for path in paths:
+        with path.open(encoding="utf-8", errors="replace") as stream:
+            for line in stream:
+                if found := MOMENT.match(line):
+                    moment = found[0]
+                if wanted is None or wanted.search(line):
+                    kept.append((moment, line.rstrip("\n")))
     return list(kept)
+
+
+def _old(path: Path) -> Path:
+    return path.with_name(path.name + OLD)
 
 
 def follow(
     files: Callable[[], Sequence[LogFile]], say: Callable[[str, str], None], wanted: re.Pattern[str] | None = None
 ) -> None:
     """Call ``say(source, line)`` for every new line until interrupted; new files are read from their beginning, as is
-    one that was begun anew."""
+    one that was begun anew, after the end of the one that it replaces."""
     known = files()
-    looked_at, read = time.monotonic(), {file.path: file.path.stat().st_size for file in known}
+    looked_at, read = time.monotonic(), {file.path: _end_of(file.path) for file in known}
     while True:
         if time.monotonic() - looked_at > NEW_FILES_S:
             known, looked_at = files(), time.monotonic()
@@ -96,20 +114,41 @@ def follow(
         time.sleep(POLL_S)
 
 
-def _new_lines(path: Path, read: dict[Path, int]) -> list[str]:
-    """Whole ones only; a node that is given back may take its files with it."""
-    begin = read.get(path, 0)
+def _end_of(path: Path) -> tuple[int, int]:
+    """Which file it is, and how long."""
+    status = path.stat()
+    return status.st_ino, status.st_size
+
+
+def _new_lines(path: Path, read: dict[Path, tuple[int, int]]) -> list[str]:
+    """Whole ones only; a node that is given back may take its files with it, and a long one is set aside."""
+    known = read.get(path)
+    lines: list[str] = []
     try:
-        size = path.stat().st_size
-        if size == begin:
+        if _end_of(path) == known:
             return []
-        begin = 0 if size < begin else begin
         with path.open("rb") as stream:
+            status = os.fstat(stream.fileno())
+            file_id, size = status.st_ino, status.st_size
+            if known is not None and file_id != known[0]:
+                lines = _rest_of_old(_old(path), *known)
+            begin = known[1] if known is not None and known[0] == file_id and known[1] <= size else 0
             stream.seek(begin)
             whole, newline, _ = stream.read().rpartition(b"\n")
     except FileNotFoundError:
         return []
-    if not newline:
-        return []
-    read[path] = begin + len(whole) + 1
-    return whole.decode(errors="replace").splitlines()
+    read[path] = file_id, begin + len(whole + newline)
+    return lines + _texts(whole + newline)
+
+
+def _rest_of_old(path: Path, file_id: int, begin: int) -> list[str]:
+    """Of the file that was read so far, if this is it. Nothing more will be written to it."""
+    with suppress(FileNotFoundError), path.open("rb") as stream:
+        if os.fstat(stream.fileno()).st_ino == file_id:
+            stream.seek(begin)
+            return _texts(stream.read())
+    return []
+
+
+def _texts(lines: bytes) -> list[str]:
+    return lines.decode(errors="replace").splitlines()

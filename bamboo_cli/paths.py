@@ -14,6 +14,8 @@ NAME_PATTERN = r"^[a-z][a-z0-9-]{0,39}$"
 
 NAME_WORDS = "at most 40 small letters, digits and dashes, with a letter first"
 DEFAULT_NAME = "my-job"
+NODES = "nodes"
+"""Folder in a cluster's: what was done to set a rented node up, ``n3.log``, and copies of its logs, ``n3/``."""
 
 
 def name_like(text: str) -> str:

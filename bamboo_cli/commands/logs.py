@@ -30,7 +30,7 @@ def command(
       bamboo logs --grep "error|traceback" -n 100
     """
     from bamboo_cli import clusters, log_files, output
-    from bamboo_cli.coordinator.reader import read_cloud, read_instances
+    from bamboo_cli.coordinator.reader import read_instances
     from bamboo_cli.views.log_lines import LogLines
 
     path = clusters.state_file(cluster)
@@ -45,9 +45,6 @@ def command(
         show(source, text)
     if not found:
         output.note("there are no logs yet")
-    cloud = read_cloud(path)
-    if cloud != "local":
-        output.note(f"what agents and workers on {cloud} say stays on the nodes: agent.log and worker.log there")
     if follow:
         output.note("following; Ctrl-C ends it")
         log_files.follow(files, show, wanted)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from bamboo_trainer.plan import NodeId
 
-from bamboo_cli import keys
+from bamboo_cli import keys, paths
 from bamboo_cli.coordinator.events import (
     CreateSucceeded,
     Event,
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 SIDE_BY_SIDE = 64
 END_S = 2.0
 """How long the end of the coordinator waits for its threads; they end with it anyway."""
-LOGS = "nodes"
-"""Folder of what the steps wrote, in the cluster's."""
 UP = (InstanceState.RUNNING, InstanceState.ENDING)
 
 
@@ -127,7 +125,8 @@ class Preparing:
             luggage=luggage,
             bastions=Bastions(),
             room=threading.Semaphore(SIDE_BY_SIDE),
-            logs=self._cluster_dir / LOGS,
+            logs=self._cluster_dir / paths.NODES,
+            cluster_id=here.cluster_id,
             doing=self._doing,
             failed=self._failed,
             lost=partial(self._in_loop, self._lost),

@@ -127,11 +127,6 @@ def read_instances(path: Path) -> dict[str, str | None]:
         return {node.node_id: node.instance_id or None for node in entities(connection).nodes}
 
 
-def read_cloud(path: Path) -> str:
-    with _connection(path) as connection:
-        return str(connection.execute(select(schema.cluster.c.cloud)).scalar_one())
-
-
 def read_refusal(path: Path) -> str | None:
     """Why the cloud refuses us, as the newest line about it says; None: it does not."""
     table = schema.events

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import paramiko
 
@@ -27,6 +27,8 @@ TRY_S = BANNER_S + AUTHENTICATE_S
 SHORTEST_TRY_S = 1.0
 CHANNEL_S = 10.0
 KEEPALIVE_S = 2
+LAST_WORD_S = 1.0
+"""How long after the end of its output a command's exit code may take."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 5.0
 LATE_S = 15.0
 """How much longer than the machine's own ``timeout`` we wait for a command."""
@@ -107,13 +109,27 @@ class Connection:
             raise EOFError
         return KILLED  # it ended by a signal, of which paramiko tells nothing
 
+    def talk(self, command: str) -> "Talk":
+        """Start what goes on for long. Raises ConnectionLostError; also where the machine refuses a further session."""
+        try:
+            channel = self.transport.open_session(timeout=CHANNEL_S)
+            channel.exec_command(command)
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            raise ConnectionLostError(f"the SSH connection broke ({retry.in_words(error)})") from error
+        return Talk(channel)
+
     def is_well(self) -> bool:
-        """Whether the machine still answers on it."""
+        """Whether the machine still answers on it; that it lets in no further session is an answer."""
         try:
             self.transport.open_session(timeout=CHANNEL_S).close()
+        except paramiko.ChannelException:
+            return True
         except (OSError, EOFError, paramiko.SSHException):
             return False
         return True
+
+    def wait_for_its_end(self, at_most_s: float) -> None:
+        self.transport.join(at_most_s)
 
     @property
     def is_open(self) -> bool:
@@ -122,6 +138,46 @@ class Connection:
     def close(self) -> None:
         """From any thread; whoever waits on it gets ConnectionLostError."""
         self.transport.close()
+
+
+class Talk:
+    """With a command that runs on the machine, until either side ends it."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel = channel
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError, EOFError, paramiko.SSHException):
+            self._channel.close()
+
+    def say(self, data: bytes) -> None:
+        """Raises ConnectionLostError."""
+        try:
+            self._channel.sendall(data)
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            raise ConnectionLostError(f"the SSH connection broke ({retry.in_words(error)})") from error
+
+    def hear(self) -> bytes:
+        """Something of what it writes; empty: no more comes, since it or the connection has ended."""
+        return self._channel.recv(READ_BYTES)
+
+    def finish(self) -> None:
+        """No more is said to it. From any thread."""
+        with suppress(OSError, EOFError, paramiko.SSHException):
+            self._channel.shutdown_write()
+
+    def exit_code(self) -> int | None:
+        """When no more comes. None: a signal ended it, or the connection did."""
+        self._channel.status_event.wait(LAST_WORD_S)
+        return int(self._channel.exit_status) if self._channel.exit_status >= 0 else None
+
+    def last_words(self) -> str:
+        """The last line of what it complained of; only when no more comes."""
+        lines = self._channel.recv_stderr(READ_BYTES).decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 class _Stdin:

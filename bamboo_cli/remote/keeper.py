@@ -11,15 +11,18 @@ from bamboo_cli.providers.base import Instance, NodeConfig, Reach
 from bamboo_cli.remote.bastion import Bastions
 from bamboo_cli.remote.connection import Connection, connect_patiently
 from bamboo_cli.remote.forward import Forward
+from bamboo_cli.remote.log_copy import LogCopy
 from bamboo_cli.remote.prepare import StepLog, prepare
 from bamboo_cli.remote.settings import RemoteConfig
-from bamboo_cli.remote.steps import Luggage
+from bamboo_cli.remote.steps import Luggage, Place
 
 LOSSES_BORNE = 5
 """Connections that broke while one machine was prepared."""
 PROBE_S = 10.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 15.0
 CONNECT = "connect"
+LAST_LOGS_S = 1.0
+"""How long the end of a connection waits for the last lines of the node's logs."""
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +42,8 @@ class Common:
     room: threading.Semaphore
     """For so many at a time that are prepared."""
     logs: Path
+    """Of what the steps write, ``n3.log``, and of what each node's own logs are copied to, ``n3/``."""
+    cluster_id: str
     doing: Callable[[Instance, str], None]
     failed: Callable[[Instance, str, str], None]
     """The step, and what happened. It goes on trying until it is stopped."""
@@ -54,14 +59,17 @@ class Keeper:
         self._stop = threading.Event()
         self._connection: Connection | None = None
         self._losses = 0
+        place = Place(cluster_id=common.cluster_id, node_id=instance.node_id)
+        self._log_copy = LogCopy(place, common.logs / instance.node_id)
         self._thread = threading.Thread(target=self._run, name=f"keeper of {instance.node_id}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """At once; what runs on the machine goes on there."""
+        """At once, but for the last lines of its logs; what runs on the machine goes on there."""
         self._stop.set()
+        self._log_copy.finish(LAST_LOGS_S)
         if self._connection is not None:
             self._connection.close()
 
@@ -80,6 +88,7 @@ class Keeper:
                 pause_s = min(LAST_PAUSE_S, pause_s * 2)
             else:
                 self._losses, pause_s = 0, FIRST_PAUSE_S
+                self._log_copy.use(connection)
                 self._watch(connection)
                 log.info("the SSH connection to %s ended", self.instance.node_id)
                 self._losses = 1
@@ -121,7 +130,7 @@ class Keeper:
     def _watch(self, connection: Connection) -> None:
         """Until it ends. A machine that hangs, or a cable that is cut, says nothing: so it is asked now and then."""
         while connection.is_open and not self._stop.is_set():
-            connection.transport.join(PROBE_S)
+            connection.wait_for_its_end(PROBE_S)
             if connection.is_open and not connection.is_well():
                 break
         connection.close()

@@ -32,6 +32,8 @@ def earlier(down: Path, job_file: Path, tmp_path: Path, monkeypatch: pytest.Monk
     """The id of that cluster after another of its name was made."""
     monkeypatch.setenv("BAMBOO_HOME", str(tmp_path))
     cluster_id = clusters.read_identity(down.parent).cluster_id
+    (down.parent / "nodes" / "n1").mkdir(parents=True)
+    (down.parent / "nodes" / "n1" / "worker.log").write_text("the last words\n")
     clusters.open_or_create(load_job(job_file, ()), "", None)
     return cluster_id
 
@@ -48,6 +50,15 @@ def test_the_story_of_an_earlier_run_is_found_by_the_run_alone(earlier: str, tmp
     for arguments in (("--run", "tiny-1"), ("--run", "tiny-1", "--cluster", earlier), ("--cluster", earlier)):
         found = bamboo("events", *arguments, home=tmp_path)
         assert (found.returncode, "run tiny-1 is stopped" in found.stdout) == (0, True), found.stderr
+
+
+def test_the_logs_of_an_earlier_cluster_s_nodes_are_not_taken_for_those_of_the_next(
+    earlier: str, tmp_path: Path
+) -> None:
+    (kept,) = tmp_path.glob("clusters/*/*.nodes/n1/worker.log")
+
+    assert kept.parent.parent.name == f"{earlier}.nodes" and kept.read_text() == "the last words\n"
+    assert not (kept.parent.parent.parent / "nodes").exists()
 
 
 def test_a_run_that_there_never_was_is_an_error(earlier: str, tmp_path: Path) -> None:

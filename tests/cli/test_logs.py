@@ -76,6 +76,19 @@ def test_a_search_counts_only_what_it_finds(home: Path) -> None:
         log_files.search("(")
 
 
+def test_copies_of_what_a_machine_said_that_is_gone_are_there(home: Path) -> None:
+    files, folder = cluster(home)
+    write(folder / "nodes" / "n2" / "worker.log", "2026-01-01 10:00:00,950 I the last word\n")
+    write(folder / "nodes" / "n2" / "worker.log.1", "2026-01-01 10:00:00,940 I the last but one\n")
+    write(folder / "nodes" / "n2" / "positions.json", "{}")
+
+    assert [f.source for f in files("n2")] == ["n2 setup", "n2 worker"]
+    assert [text[24:] for _, text in log_files.last_lines(files("n2")[1:], 1)] == ["I the last word"]
+    assert [text[24:] for _, text in log_files.last_lines(files("n2")[1:], 9)] == [
+        *("I the last but one", "I the last word")
+    ], "of one that was set aside as many as are lacking"
+
+
 def test_following_reads_new_files_begun_ones_and_none_that_are_gone(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,8 +101,13 @@ def test_following_reads_new_files_begun_ones_and_none_that_are_gone(
         lambda: write(instances / "i-1" / "worker-2.log", "of a new worker\n"),
         lambda: (instances / "i-1" / "worker.log").write_text("begun anew\n"),
         lambda: (instances / "i-1" / "agent.log").unlink(),
+        lambda: (write(folder / "coordinator.log", "long\nvery lo"), set_aside(folder / "coordinator.log")),
         lambda: write(folder / "coordinator.log", "the end\n"),
     ]
+
+    def set_aside(path: Path) -> None:
+        path.replace(path.with_name(f"{path.name}.1"))
+        write(path, "short\n")
 
     def turn(_: float) -> None:
         if not turns:
@@ -107,5 +125,8 @@ def test_following_reads_new_files_begun_ones_and_none_that_are_gone(
         ("coordinator", "half a line"),
         ("n1 worker-2", "of a new worker"),
         ("n1 worker", "begun anew"),
+        ("coordinator", "long"),
+        ("coordinator", "very lo"),
+        ("coordinator", "short"),
         ("coordinator", "the end"),
     ]

@@ -1,6 +1,7 @@
 """A coordinator and machines that come without an agent: from renting to a node that trains, and what goes wrong."""
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
@@ -271,12 +272,21 @@ def test_a_run_goes_on_through_a_kill_of_its_coordinator_and_the_next_one_finds_
 
     with coordinator_process(cluster_dir):
         wait_until(lambda: reader.read_runs(path)[-1].ended_at is not None, "the end of the run")
+        copied = cluster_dir / "nodes" / "n1" / "agent.log"
+        wait_until(lambda: "linked again" in copied.read_text(), "what the agent says since the kill")
 
     (run,) = reader.read_runs(path)
     assert (run.state, run.committed_steps, run.steps_rerun, run.restores) == ("done", 400, 0, 0)
     assert before < 400 and vm.agents() == [agent]
     assert {child.pid for child in agent.children(recursive=True)} & workers
     assert told(cluster_dir).count("n1: installing bamboo") == 1
+    for name in ("agent.log", "worker.log"):
+        there = (vm.home / f".bamboo/demo-1/n1/{name}").read_bytes()
+        here = (cluster_dir / "nodes" / "n1" / name).read_bytes()
+        assert here and there.startswith(here), f"{name}: no hole, nothing twice, through the kill"
+    logs = b"".join(path.read_bytes() for path in (cluster_dir / "nodes").rglob("*.log"))
+    secret = json.loads((vm.home / ".bamboo/demo-1/n1/config.json").read_text())["secret"]
+    assert secret.encode() not in logs
 
 
 def test_work_that_was_done_while_no_coordinator_came_back_is_not_lost_with_the_machines(

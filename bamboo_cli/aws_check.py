@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from bamboo_cli.errors import CloudError
+from bamboo_cli.errors import BastionError, CloudError, RequestRefusedError
 from bamboo_cli.keys import KeyPair
 from bamboo_cli.providers.aws import AwsProvider
-from bamboo_cli.providers.aws_cloud import operations, requests
+from bamboo_cli.providers.aws_cloud import operations, regions, requests
 from bamboo_cli.providers.aws_cloud.calls import Calls
 from bamboo_cli.providers.aws_cloud.known import AwsSettings, Known
 from bamboo_cli.providers.aws_cloud.network import Place
@@ -27,6 +27,7 @@ TRIAL_KEY = KeyPair(
 )
 NOT_TRIED = (
     operations.OPEN_GROUP,
+    operations.CLOSE_GROUP,
     operations.TERMINATE,
     operations.CANCEL_SPOT_REQUESTS,
     operations.DELETE_VOLUME,
@@ -54,12 +55,14 @@ def check(provider: AwsProvider, num_nodes: int) -> Iterator[Finding]:
     """Finding by finding, since each takes a moment. Ends early when AWS does not know us."""
     settings, calls = provider.settings, provider.calls
     try:
-        who = calls.ask(operations.WHO_AM_I, settings.regions[0])
+        who = _who(calls, settings.regions[0])
     except CloudError as error:
         yield _problem("identity", error)
         return
     yield Finding(subject="identity", verdict=Verdict.OK, text=who["Arn"])
     yield from _tried("ssh_from", lambda: f"SSH is let in from {', '.join(provider.ssh_from())}")
+    if settings.bastion is not None:
+        yield _bastion(settings.bastion)
     for region in settings.regions:
         yield from _check_region(provider, region, num_nodes)
     names = ", ".join(operation.action for operation in NOT_TRIED)
@@ -72,6 +75,26 @@ def check(provider: AwsProvider, num_nodes: int) -> Iterator[Finding]:
     )
 
 
+def _who(calls: Calls, region: str) -> dict[str, Any]:
+    """A region that is not enabled knows nobody; that is told of the region, and not here. Raises CloudError."""
+    try:
+        return calls.ask(operations.WHO_AM_I, region)
+    except CloudError as error:
+        if not isinstance(regions.explained(calls, region, error), RequestRefusedError):
+            raise
+    return calls.ask(operations.WHO_AM_I, regions.FIRST_REGION)
+
+
+def _bastion(spelt: str) -> Finding:
+    from bamboo_cli.remote import bastion
+
+    try:
+        bastion.connect(spelt).close()
+    except BastionError as error:
+        return Finding(subject="bastion", verdict=Verdict.PROBLEM, text=error.message, next_step=error.next_step)
+    return Finding(subject="bastion", verdict=Verdict.OK, text=f"{spelt} lets us in")
+
+
 def _check_region(provider: AwsProvider, region: str, num_nodes: int) -> Iterator[Finding]:
     known, settings = provider.known, provider.settings
     try:
@@ -81,6 +104,14 @@ def _check_region(provider: AwsProvider, region: str, num_nodes: int) -> Iterato
         return
     text = ", ".join(f"{place.zone} {place.subnet_id}" for place in places)
     yield Finding(subject=f"{region} subnets", verdict=Verdict.OK, text=text)
+    without = set(settings.zones) - {place.zone for place in places}
+    if here := sorted(zone for zone in without if zone.startswith(region)):
+        yield Finding(
+            subject=f"{region} zones",
+            verdict=Verdict.PROBLEM,
+            text=f"there is no subnet in {', '.join(here)}",
+            next_step="Correct `aws.zones`, or give `aws.subnets`.",
+        )
     for instance_type in settings.types:
         yield from _check_type(known, region, instance_type, places, num_nodes)
     yield from _check_price(known, region, settings)

@@ -13,7 +13,6 @@ from bamboo_cli.errors import BambooError, StateError, UsageError
 
 if TYPE_CHECKING:
     from bamboo_cli.config import JobConfig
-    from bamboo_cli.coordinator.status import ClusterStatus
     from bamboo_cli.coordinator.store import ClusterState, RequestKind
 
 IDENTITY_FILE = "cluster.json"
@@ -21,8 +20,6 @@ CRON_VARIABLE = "BAMBOO_CRON"
 """In the environment of a command that a night starts: the id of its entry, which marks the clusters it makes."""
 POLL_S = 0.1
 ANSWER_DEADLINE_S = 120.0
-RECENTLY_S = 30.0
-"""What a coordinator that has just been started may have told already."""
 HOPE_S = 10.0
 """Before an answer is given up: what the story says may be about to change."""
 
@@ -52,7 +49,7 @@ def state_file(cluster: str | None) -> Path:
 
     Raises StateError when there is none, UsageError when several are up.
     """
-    found = sorted(paths.clusters_dir().glob("*/state.db"), key=lambda path: path.stat().st_mtime)
+    found = _records()
     if cluster is not None:
         path = paths.cluster_dir(cluster) / "state.db"
         if path not in found:
@@ -65,13 +62,22 @@ def state_file(cluster: str | None) -> Path:
     if not found:
         raise StateError(
             f"there is no cluster in {paths.clusters_dir()}",
-            next_step="Start one with `bamboo up JOB` or `bamboo run JOB`.",
+            next_step="Start one with `bamboo up JOB` or `bamboo run JOB`. Of one on AWS whose folder is lost, the tag "
+            "`bamboo:cluster` of its instances says what `bamboo down --cluster-id ID` takes.",
         )
     up = [path for path in found if len(found) > 1 and not _is_closed(path)]
     if len(up) > 1:
         names = ", ".join(path.parent.name for path in up)
         raise UsageError(f"several clusters are up: {names}", next_step="Say which one with --cluster NAME.")
     return up[0] if up else found[-1]
+
+
+def _records() -> list[Path]:
+    """Of all clusters, the one that was used last at the end. Where a state file is gone, its identity is enough."""
+    used: dict[Path, float] = {}
+    for name in (IDENTITY_FILE, "state.db"):
+        used |= {file.with_name("state.db"): file.stat().st_mtime for file in paths.clusters_dir().glob(f"*/{name}")}
+    return sorted(used, key=lambda path: used[path])
 
 
 def _is_closed(path: Path) -> bool:
@@ -138,6 +144,11 @@ def open_or_create(job: "JobConfig", job_text: str, cluster: str | None) -> Path
         return cluster_dir
     if path.exists():
         _put_aside(path)
+    elif (cluster_dir / IDENTITY_FILE).exists():
+        raise StateError(
+            f"the state file of cluster {cluster_dir.name} is gone, and what it rented may still be there",
+            next_step=f"Give it back first: `bamboo down --cluster {cluster_dir.name}`.",
+        )
     cluster_id = store.create_cluster(
         cluster_dir,
         name=cluster_dir.name,
@@ -240,51 +251,3 @@ def ask(
         f"the coordinator did not answer within {deadline_s:.0f} s",
         next_step=f"See {path.parent / 'coordinator.log'}.",
     )
-
-
-def num_ready(status: "ClusterStatus") -> int:
-    """Nodes with a ready worker. Once a run has ended, workers are started only by the next: joined is all then."""
-    ready = {"standby", "active"}
-    if status.run is not None and status.run.ended_at is not None:
-        ready.add("joined")
-    return sum(node.state in ready for node in status.nodes)
-
-
-def await_nodes(path: Path) -> "ClusterStatus":
-    """Until all wanted nodes are ready for a run. Raises StateError when the coordinator dies meanwhile."""
-    from bamboo_cli.coordinator.reader import read_status
-
-    told, since = -1, time.time() - RECENTLY_S
-    with output.waiting("the nodes") as saw:
-        while True:
-            status = read_status(path, now=time.time())
-            ready = num_ready(status)
-            if ready >= status.wanted_nodes:
-                return status
-            if status.gave_up:
-                raise StateError(
-                    f"no further node is rented: {status.gave_up}",
-                    next_step=f"What each step wrote is in {path.parent / 'nodes'}. End it with `bamboo down`, mend "
-                    "what is wrong, and begin again.",
-                )
-            if not status.coordinator.alive:
-                raise StateError(
-                    "the coordinator ended while the nodes were coming up",
-                    next_step=f"See {path.parent / 'coordinator.log'}; `bamboo up` starts it again.",
-                )
-            told = _tell_refusals(path, told, since)
-            reasons = {node.reason for node in status.nodes if node.state in ("intended", "booting") and node.reason}
-            saw(f"{ready} of {status.wanted_nodes} ready" + (f" ({', '.join(sorted(reasons))})" if reasons else ""))
-            time.sleep(POLL_S * 2)
-
-
-def _tell_refusals(path: Path, after_id: int, since: float) -> int:
-    """What the cloud refused after that event, and what can be done; returns the newest event told."""
-    from bamboo_cli.coordinator.events import StoryKind
-    from bamboo_cli.coordinator.reader import read_events
-
-    refused = [event for event in read_events(path, after_id) if event.kind in (StoryKind.CAPACITY, StoryKind.CLOUD)]
-    for event in refused:
-        if event.at > since:
-            output.note(event.text)
-    return max((event.event_id for event in refused), default=after_id)

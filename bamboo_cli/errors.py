@@ -10,11 +10,13 @@ BambooError                    exit code 1: failed, with a message
 │   ├── RequestRefusedError      the request itself is wrong (image, subnet): asking again does not help
 │   ├── CredentialsError         who are you
 │   │   └── NotPermittedError      known, but may not do that; the message names the permission
+│   ├── ThrottledError           too many calls: the same again, later
 │   └── InstanceGoneError        the instance is unknown to the cloud
 ├── RemoteError                a rented machine could not be reached or made a node
 │   ├── UnreachableError         no SSH connection within the deadline
 │   ├── HostKeyError             it shows another host key than it was given: it is not our machine
 │   ├── ConnectionLostError      the connection broke in the middle: connect again and go on
+│   ├── BastionError             the way to it is down, which says nothing of the machine
 │   └── StepError                a step of the preparation failed; which, and what it said last
 ├── SignalledError             Ctrl-C or another signal (exit code 128 + its number): what goes on, and what does not
 │   └── DetachedError            Ctrl-C: all goes on
@@ -73,6 +75,10 @@ class NotPermittedError(CredentialsError):
     pass
 
 
+class ThrottledError(CloudError):
+    pass
+
+
 class InstanceGoneError(CloudError):
     pass
 
@@ -91,6 +97,14 @@ class HostKeyError(RemoteError):
 
 class ConnectionLostError(RemoteError):
     pass
+
+
+class BastionError(RemoteError):
+    """``detail``: what was seen, in a few words."""
+
+    def __init__(self, message: str, *, detail: str = "", next_step: str = "") -> None:
+        super().__init__(message, next_step=next_step)
+        self.detail = detail or message
 
 
 class StepError(RemoteError):

@@ -20,7 +20,7 @@ from bamboo_cli.coordinator.settings import (
 from bamboo_cli.costs.ledger import microusd
 from bamboo_cli.providers.aws_cloud.known import AwsSettings
 from bamboo_cli.providers.local import LocalConfig, LocalTrace, LocalZone
-from bamboo_cli.remote.settings import RemoteConfig
+from bamboo_cli.remote.settings import ORPHAN_AFTER_S, RemoteConfig
 
 AUTO = 0
 """``TrainingSpec.checkpoint_every`` that the coordinator resolves when the layers have been measured."""
@@ -48,12 +48,19 @@ def cluster_config(job: JobConfig, cluster_id: str) -> ClusterConfig:
         replace=job.local.replace,
         lease_s=job.lease_s,
         uplink_patience_s=0.0 if job.cloud == "local" else UPLINK_PATIENCE_S,
+        way_patience_s=_way_patience_s(job),
         beat_s=min(1.0, job.lease_s / 5),  # several beats fit into a lease, so that one late beat is no loss
         patience_s=PATIENCE_S / max(1.0, speed),
         max_back_off_s=MAX_BACK_OFF_S / max(1.0, speed),
         boot_patience_s=BOOT_PATIENCE_S if job.cloud == "local" else REMOTE_BOOT_PATIENCE_S,
         on_demand_fallback=job.cloud == "aws" and job.on_aws.on_demand_fallback,
     )
+
+
+def _way_patience_s(job: JobConfig) -> float:
+    """By then agents that nobody reaches have saved their work and ended their machines."""
+    orphan_after_s = 60.0 * job.on_aws.orphan_after_min if job.cloud == "aws" else 0.0
+    return orphan_after_s or ORPHAN_AFTER_S
 
 
 def notice_s(job: JobConfig) -> float:

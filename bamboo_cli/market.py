@@ -52,7 +52,7 @@ def market_of(job: JobConfig) -> tuple[MarketZone, ...]:
 
 def market_on(provider: AwsProvider, job: JobConfig) -> tuple[MarketZone, ...]:
     """Raises CapacityError where nothing is on offer; CloudError."""
-    market = zones_on_offer(offer for region in job.on_aws.regions for offer in provider.known.offers_in(region))
+    market = zones_on_offer(provider.known.offers())
     if not market:
         raise CapacityError(
             f"none of {', '.join(job.on_aws.types)} is on offer as a spot instance in {', '.join(job.on_aws.regions)}",
@@ -102,6 +102,18 @@ def ranked(market: Iterable[MarketZone], scores: dict[str, int], regions: tuple[
         sorted(
             scored, key=lambda zone: (regions.index(region_of(zone.name)), -(zone.score or 0), zone.spot_usd_per_hour)
         )
+    )
+
+
+def too_dear(job: JobConfig, market: Iterable[MarketZone]) -> str:
+    """Why no spot instance is to be had as long as prices are what they are; empty: some are. Pure."""
+    limit = None if job.cloud == "local" else job.on_aws.max_price_usd_per_hour
+    best = min(market, key=lambda zone: zone.spot_usd_per_hour)
+    if limit is None or best.spot_usd_per_hour <= limit:
+        return ""
+    return (
+        f"no zone sells for `aws.max_price_usd_per_hour`, ${limit:.4f}: the cheapest is {best.instance_type} in "
+        f"{best.name} for ${best.spot_usd_per_hour:.4f}"
     )
 
 

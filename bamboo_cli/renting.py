@@ -4,11 +4,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bamboo_cli import clusters, output, paths
+from bamboo_cli import clusters, coming_up, output, paths
 from bamboo_cli.budget_check import check_budget
 from bamboo_cli.config import JobConfig
 from bamboo_cli.errors import DetachedError, SignalledError, StateError
-from bamboo_cli.market import market_of, settle
+from bamboo_cli.market import market_of, settle, too_dear
 from bamboo_cli.preview import NO_CREDENTIALS, lacks_credentials, preview
 from bamboo_cli.recipe_check import check_recipe, missing_packages
 from bamboo_cli.signals import Terminated
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def rent(job: JobConfig, job_text: str, cluster: str | None, *, yes: bool, new: bool = False) -> Path:
     """The folder of the cluster, whose coordinator now runs. ``new``: refuse one that is up already.
 
-    Raises StateError; UsageError (recipe, not confirmed) before anything is rented.
+    Raises StateError; UsageError (recipe, not confirmed), BastionError before anything is rented.
     """
     name = cluster or job.name
     try:
@@ -41,9 +41,9 @@ def rent(job: JobConfig, job_text: str, cluster: str | None, *, yes: bool, new: 
 
 
 def await_rented(path: Path) -> "ClusterStatus":
-    """``clusters.await_nodes``. Raises DetachedError after Ctrl-C (the nodes go on booting), StateError."""
+    """``coming_up.await_nodes``. Raises DetachedError after Ctrl-C (the nodes go on booting), StateError."""
     try:
-        return clusters.await_nodes(path)
+        return coming_up.await_nodes(path)
     except KeyboardInterrupt:
         raise _may_be_rented(path.parent.name) from None
 
@@ -65,6 +65,9 @@ def _agree(job: JobConfig, name: str, *, yes: bool, new: bool) -> tuple[bool, Jo
         price = preview(job, market=market).spot_usd_per_hour
         if said := check_budget(job, price, now=time.time()):
             output.note(said)
+        check_bastion(job)
+        if said := too_dear(job, market):
+            output.note(f"{said}; nodes are rented when a price has fallen")
         if lacks_credentials(job):
             output.note(NO_CREDENTIALS)
         output.confirm(
@@ -80,6 +83,14 @@ def _agree(job: JobConfig, name: str, *, yes: bool, new: bool) -> tuple[bool, Jo
             check_recipe(job)
         is_up = _is_up(name, new=new)  # another command may have been faster meanwhile
     return is_up, job
+
+
+def check_bastion(job: JobConfig) -> None:
+    """Machines that nobody can get to are not worth their money. Raises BastionError."""
+    if job.cloud == "aws" and job.on_aws.bastion is not None:
+        from bamboo_cli.remote import bastion
+
+        bastion.connect(job.on_aws.bastion).close()
 
 
 def _is_up(name: str, *, new: bool) -> bool:

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 
 from bamboo_cli import output
-from bamboo_cli.errors import CloudError, CredentialsError, LeftBehindError, NotPermittedError
+from bamboo_cli.errors import CloudError, CredentialsError, LeftBehindError, NotPermittedError, RequestRefusedError
 from bamboo_cli.providers.base import InstanceState, Provider
 
 POLL_S = 0.2
@@ -34,7 +34,15 @@ def require_credentials(provider: Provider, cluster_id: str, record: str) -> Non
 
 
 def end_instances(provider: Provider, cluster_id: str) -> Swept:
-    """Terminate all of them, until the cloud lists nothing alive, or what was refused will not be granted."""
+    """Terminate all of them, until the cloud lists nothing alive, or what was refused will not be granted. That one
+    region is in trouble keeps nobody from ending what is in the others."""
+    swept = [_end_in(part, cluster_id) for part in provider.parts()]
+    return Swept(
+        num_ended=sum(one.num_ended for one in swept), trouble=tuple(words for one in swept for words in one.trouble)
+    )
+
+
+def _end_in(provider: Provider, cluster_id: str) -> Swept:
     ended: set[str] = set()
     trouble: list[str] = []
     deadline = time.monotonic() + provider.ends_within_s
@@ -48,7 +56,7 @@ def end_instances(provider: Provider, cluster_id: str) -> Swept:
                 new = [i for i in alive if i.instance_id not in ended]
                 provider.terminate(tuple(instance.instance_id for instance in new or alive))
                 ended |= {instance.instance_id for instance in alive}
-            except CredentialsError as error:
+            except (CredentialsError, RequestRefusedError) as error:
                 return Swept(num_ended=len(ended), trouble=(error.message,))
             except CloudError as error:
                 trouble.append(error.message)

@@ -1,6 +1,7 @@
 """Giving everything back, and proving it. The cloud's list counts, not ours."""
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -8,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bamboo_cli import clusters, output
-from bamboo_cli.errors import BambooError, SignalledError, StateError
-from bamboo_cli.providers import aws
+from bamboo_cli.errors import BambooError, SignalledError, StateError, UsageError
+from bamboo_cli.providers.aws_cloud.calls import Calls
+from bamboo_cli.providers.aws_cloud.regions import all_regions as all_regions_of
 from bamboo_cli.providers.base import Provider
 from bamboo_cli.providers.choose import provider_of_cloud
 from bamboo_cli.signals import Terminated
@@ -19,6 +21,7 @@ END_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 60.0
 POLL_S = 0.2
 ATTEMPTS = 3
+CLUSTER_ID = r"[a-z][a-z0-9-]*-[0-9a-f]{6}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,26 +89,45 @@ def bring_down(cluster_dir: Path, *, all_regions: bool = False) -> Down:
     """
     identity = clusters.read_identity(cluster_dir)
     if all_regions and identity.cloud == "aws":
-        identity = replace(identity, regions=aws.all_regions(identity.profile))
+        identity = replace(identity, regions=all_regions_of(Calls(identity.profile)))
     provider = _provider(identity, cluster_dir)
     require_credentials(provider, identity.cluster_id, str(cluster_dir))
-    trouble: tuple[str, ...] = ()
+    detail = ""
     try:
         detail, by = _ask_coordinator(cluster_dir, provider), "coordinator"
     except BambooError as error:
         output.note(f"the coordinator could not close the cluster ({error.message}); sweeping it from here")
         _end_coordinator(cluster_dir)
-        swept = end_instances(provider, identity.cluster_id)
-        detail, by, trouble = f"{output.plural(swept.num_ended, 'instance')} ended", "sweep", swept.trouble
+        by = "sweep"
     _await_end_of_coordinator(cluster_dir)
+    swept = end_instances(provider, identity.cluster_id)  # also what came to light when the books were closed
+    trouble = swept.trouble
+    if by == "sweep":
+        detail = f"{output.plural(swept.num_ended, 'instance')} ended"
+    elif swept.num_ended:
+        detail = f"{detail}; {output.plural(swept.num_ended, 'instance')} that nobody knew of ended too"
     prove_nothing_left(provider, identity.cluster_id, trouble)
-    provider.retire()  # the local cloud's daemon, unless another cluster has instances
+    if _is_still(identity, cluster_dir):
+        provider.retire()  # the local cloud's daemon, unless another cluster has instances
     return Down(cluster_id=identity.cluster_id, by=by, detail=detail)
+
+
+def _is_still(identity: clusters.Identity, cluster_dir: Path) -> bool:
+    """The next cluster of that name may have moved in meanwhile, with keys of its own."""
+    try:
+        return clusters.read_identity(cluster_dir).cluster_id == identity.cluster_id
+    except StateError:
+        return True
 
 
 def sweep_by_id(cluster_id: str, profile: str | None) -> Down:
     """A cluster of AWS whose record is lost, by its tag alone, in all regions. Raises as ``bring_down``."""
-    provider = provider_of_cloud("aws", regions=aws.all_regions(profile), profile=profile)
+    if not re.fullmatch(CLUSTER_ID, cluster_id):
+        raise UsageError(
+            f"{cluster_id!r} cannot be the id of a cluster",
+            next_step="It is the whole tag `bamboo:cluster`, such as demo-1a2b3c: with wildcards others would end too.",
+        )
+    provider = provider_of_cloud("aws", regions=all_regions_of(Calls(profile)), profile=profile)
     swept = end_instances(provider, cluster_id)
     prove_nothing_left(provider, cluster_id, swept.trouble)
     return Down(cluster_id=cluster_id, by="sweep", detail=f"{output.plural(swept.num_ended, 'instance')} ended")

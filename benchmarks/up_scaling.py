@@ -6,7 +6,7 @@ coordinator, its calls to EC2, SSH connections, files, steps, forwards, the stat
 
     python -m benchmarks.up_scaling [--nodes 16] [--rounds 3] [--real 1]
 
-Needs what the tests with machines need: root, openssh-server, iproute2, sudo.
+Needs what the tests with machines need: root, openssh-server, iproute2, nftables, sudo.
 """
 
 import argparse

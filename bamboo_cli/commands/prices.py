@@ -36,8 +36,9 @@ def command(
     from bamboo_cli.errors import CapacityError, UsageError
     from bamboo_cli.job_file import load_job
     from bamboo_cli.jobs import aws_settings
-    from bamboo_cli.providers.aws import FIRST_REGION, AwsProvider
+    from bamboo_cli.providers.aws import AwsProvider
     from bamboo_cli.providers.aws_cloud.known import AwsSettings
+    from bamboo_cli.providers.aws_cloud.regions import FIRST_REGION
     from bamboo_cli.views import cloud as view
 
     wanted = AwsSettings(regions=(FIRST_REGION,), types=USUAL_TYPES)

@@ -37,6 +37,8 @@ class Pulse:
     """Of each agent's clock, before ours: the most that a beat has shown, since its way only makes it less."""
     deaf: bool = False
     """Nobody at all is heard: see ``losses.watch``."""
+    way_lost_at: float | None = None
+    """Since when the bastion cannot be reached: see ``way``."""
     awake_at: float | None = None
     moved_at: float = 0.0
     """When a step was last heard to be committed, or this coordinator began."""

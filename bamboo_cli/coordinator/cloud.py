@@ -28,6 +28,7 @@ from bamboo_cli.coordinator.events import (
     StoryKind,
     Tell,
 )
+from bamboo_cli.coordinator.faults import fault_of
 from bamboo_cli.coordinator.store import reading, writing
 from bamboo_cli.errors import (
     BambooError,
@@ -48,6 +49,8 @@ OFFERS_S = 30.0
 CALL_TIMEOUT_S = 120.0
 MAX_THREADS = 64
 """Calls at a time. Threads that wait cost next to nothing, and a look must not queue behind many creates."""
+MAX_CREATES = 16
+"""At a time. A cloud takes a few a second; what waits here and is not wanted any more is never asked for."""
 MISSING_S = 120.0
 """EC2 may not list a new instance at once: until then, what is not listed is not gone."""
 
@@ -82,11 +85,16 @@ class Cloud:
         self._creating: set[NodeId] = set()
         self._unwanted: set[NodeId] = set()
         """To be terminated, and not seen ended."""
+        self._unsure: dict[NodeId, float] = {}
+        """Since when it is not known what came of a create for the node: the cloud may list it yet."""
         self._terminated: set[str] = set()
         """Instances, at least once."""
         self._seen: dict[str, Instance] = {}
         """As last told, by instance id."""
+        self._known_since: dict[str, float] = {}
+        """Instances, by our clock: the cloud's may be minutes off."""
         self._changed = asyncio.Event()
+        self._room = asyncio.Semaphore(MAX_CREATES)
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="cloud")
         self._restore()
 
@@ -130,13 +138,18 @@ class Cloud:
         """Rent an instance; answered by ``CreateSucceeded`` or ``CreateFailed``."""
         self._creating.add(wanted.node_id)
         try:
-            instance = await self._rent(wanted)
+            async with self._room:
+                instance = await self._rent(wanted)
         except BambooError as error:
             fault = fault_of(error)
+            if fault is CreateFault.CLOUD:
+                self._unsure[wanted.node_id] = self._clock()
             detail = f"{error.message} ({error.next_step.rstrip('.')})" if error.next_step else error.message
             self._hear(CreateFailed(node_id=wanted.node_id, token=wanted.token, fault=fault, detail=detail))
         else:
             self._seen[instance.instance_id] = instance
+            self._known_since[instance.instance_id] = self._clock()
+            self._unsure.pop(wanted.node_id, None)
             self._hear(CreateSucceeded(instance=instance))
         finally:
             self._creating.discard(wanted.node_id)
@@ -146,6 +159,8 @@ class Cloud:
         """What the zone has on offer in turn, until one can be had. Each has a token of its own, since a token stands
         for one request; one of which it is not known what came of it is repeated first. Raises BambooError.
         """
+        if wanted.node_id in self._unwanted:
+            raise RequestRefusedError("it is not wanted any more")
         offers = [offer for offer in await self._offers() if offer.zone == wanted.zone]
         offers = [offer for offer in offers if offer.is_spot or wanted.on_demand]
         if not offers:
@@ -204,6 +219,7 @@ class Cloud:
         if before == instance or (before is not None and before.state is InstanceState.TERMINATED):
             return
         self._seen[instance.instance_id] = instance
+        self._known_since.setdefault(instance.instance_id, self._clock())
         if instance.state is not InstanceState.TERMINATED:
             self._hear(InstanceSeen(instance=instance))
             return
@@ -216,7 +232,7 @@ class Cloud:
         there = {instance.instance_id for instance in listed}
         for instance in tuple(self._seen.values()):
             gone = instance.instance_id not in there and instance.state is not InstanceState.TERMINATED
-            if gone and self._clock() - instance.launched_at > MISSING_S:
+            if gone and self._clock() - self._known_since[instance.instance_id] > MISSING_S:
                 self._seen[instance.instance_id] = replace(instance, state=InstanceState.TERMINATED)
                 self._end(instance, EndReason.NONE, None)
 
@@ -230,7 +246,9 @@ class Cloud:
         alive = [
             i for i in self._seen.values() if i.state is not InstanceState.TERMINATED and i.node_id in self._unwanted
         ]
-        for node_id in self._unwanted - {instance.node_id for instance in alive} - creating - self._creating:
+        may_come = {n for n, at in self._unsure.items() if self._clock() - at < self._provider.unlisted_s}
+        there = {instance.node_id for instance in alive}
+        for node_id in self._unwanted - there - may_come - creating - self._creating:
             self._unwanted.discard(node_id)
             self._hear(InstanceEnded(node_id=node_id, reason=EndReason.USER, at=self._clock()))
         if alive:
@@ -243,8 +261,12 @@ class Cloud:
         """What was known before the coordinator started again: what ended meanwhile is then noticed, and told once."""
         table = schema.instances
         with reading(self._engine) as connection:
-            rows = connection.execute(select(table).where(table.c.launched_at.is_not(None))).all()
+            rows = connection.execute(select(table)).all()
         for row in rows:
+            if row.launched_at is None:
+                self._unsure[NodeId(row.node_id)] = self._clock()
+                continue
+            self._known_since[row.instance_id] = row.intended_at
             self._seen[row.instance_id] = Instance(
                 instance_id=row.instance_id,
                 token=row.token,
@@ -274,16 +296,3 @@ class Cloud:
         except TimeoutError as error:
             name = getattr(function, "__name__", "the call")
             raise CloudError(f"the cloud did not answer {name} within {CALL_TIMEOUT_S:.0f} s") from error
-
-
-def fault_of(error: BambooError) -> CreateFault:
-    match error:
-        case CapacityError():
-            return CreateFault.CAPACITY
-        case QuotaError():
-            return CreateFault.QUOTA
-        case CredentialsError():
-            return CreateFault.CREDENTIALS
-        case RequestRefusedError():
-            return CreateFault.REFUSED
-    return CreateFault.CLOUD

@@ -150,6 +150,21 @@ class PreparationFailed:
     detail: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayLost:
+    """The bastion, through which all machines are reached, cannot be reached itself. Once, until ``WayFound``."""
+
+    bastion: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayFound:
+    """The bastion lets us through again."""
+
+    bastion: str
+
+
 # --- events: checkpoints ---------------------------------------------------------------------------------------
 
 
@@ -215,6 +230,8 @@ Event = (
     | CreateFailed
     | StepBegun
     | PreparationFailed
+    | WayLost
+    | WayFound
     | CompleteCheckpoints
     | ListingFailed
     | CheckpointMarked

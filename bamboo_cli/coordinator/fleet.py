@@ -5,6 +5,7 @@ from dataclasses import replace
 from bamboo_agent.messages import Leave
 from bamboo_trainer.plan import NodeId, WorkerId
 
+from bamboo_cli.coordinator import way
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Node, SeenLoss
 from bamboo_cli.coordinator.events import (
@@ -55,6 +56,8 @@ def keep(board: Board) -> None:
     for _ in range(board.config.num_nodes - len(wanted)):
         if board.config.replace or board.cluster.num_named < board.config.num_nodes:
             _intend(board)
+    if board.pulse.way_lost_at is not None:
+        return  # nothing that is rented now could be made a node
     for node in board.in_order():
         if node.state is NodeState.INTENDED and not node.asked and (node.retry_at or 0.0) <= board.now:
             _ask(board, node)
@@ -103,7 +106,8 @@ def create_failed(board: Board, event: CreateFailed) -> None:
     if node is None or node.token != event.token or not node.asked:
         return
     if node.state is NodeState.RELEASED:
-        end(board, node, NodeReason.CLOSED)
+        if event.fault is not CreateFault.CLOUD:  # else something may have come of it: the cloud is looked at for it
+            end(board, node, NodeReason.CLOSED)
         return
     if node.state is not NodeState.INTENDED:
         return
@@ -237,7 +241,7 @@ def _give_back(board: Board) -> None:
         age_s = board.now - node.since
         if node.state is NodeState.BOOTING and min(age_s, board.now - node.moved_at) > board.config.boot_patience_s:
             release(board, node, NodeReason.NEVER_JOINED)
-        elif node.state is NodeState.LOST and age_s > board.config.lost_patience_s:
+        elif node.state is NodeState.LOST and age_s > board.config.lost_patience_s and not way.excuses_silence(board):
             release(board, node, NodeReason.NEVER_CAME_BACK)
         elif node.state is NodeState.DRAINING and not _is_needed(board, node):
             release(board, node, node.reason)

@@ -7,7 +7,7 @@ from bamboo_agent.messages import StopWorker
 from bamboo_trainer.control import PeerBroken
 from bamboo_trainer.plan import NodeId, WorkerId, node_id_of
 
-from bamboo_cli.coordinator import fleet
+from bamboo_cli.coordinator import fleet, way
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.entities import Node, Worker
 from bamboo_cli.coordinator.events import StoryKind
@@ -64,7 +64,7 @@ def watch(board: Board) -> None:
     likely than that we are cut off, and if they did, the cloud says so."""
     was_deaf, board.pulse.deaf = board.pulse.deaf, _is_deaf(board)
     if board.pulse.deaf or was_deaf:
-        if not was_deaf:
+        if not was_deaf and not way.excuses_silence(board):
             board.tell(StoryKind.COORDINATOR, "no node is heard any more: is the network here down? Nobody is blamed")
         _hold_still(board, everybody=not board.pulse.deaf and _last_heard_s(board) <= board.config.lease_s)
     if board.pulse.deaf:
@@ -76,7 +76,7 @@ def watch(board: Board) -> None:
 
 def _is_deaf(board: Board) -> bool:
     silent_s = _last_heard_s(board)
-    return board.config.lease_s / 2 < silent_s < board.config.uplink_patience_s
+    return way.excuses_silence(board) or board.config.lease_s / 2 < silent_s < board.config.uplink_patience_s
 
 
 def _last_heard_s(board: Board) -> float:
@@ -88,7 +88,7 @@ def _last_heard_s(board: Board) -> float:
 def _hold_still(board: Board, *, everybody: bool) -> None:
     """All clocks of a verdict begin anew. ``everybody``: one is heard again, and the others have a lease to come."""
     if everybody:
-        board.pulse.heard_at = dict.fromkeys(board.pulse.heard_at, board.now)
+        board.pulse.heard_at = {node_id: max(at, board.now) for node_id, at in board.pulse.heard_at.items()}
     board.pulse.moved_at = board.now
     if board.run is not None and (board.run.broken or board.run.pause):
         broken = tuple(replace(b, since=board.now) for b in board.run.broken)

@@ -44,6 +44,7 @@ from bamboo_cli.coordinator import (
     reports,
     requests,
     runs,
+    way,
     workers,
     zones,
 )
@@ -72,6 +73,8 @@ from bamboo_cli.coordinator.events import (
     StoryKind,
     StrangerRefused,
     Tick,
+    WayFound,
+    WayLost,
 )
 from bamboo_cli.coordinator.rows import Entity, decode_row, encode_row
 from bamboo_cli.coordinator.settings import ClusterConfig
@@ -132,6 +135,10 @@ class Machine:
                 preparation.begun(board, event)
             case PreparationFailed():
                 preparation.failed(board, event)
+            case WayLost():
+                way.lost(board, event)
+            case WayFound():
+                way.found(board, event)
             case CompleteCheckpoints():
                 if checkpoints.listed(board, event.run_id, event.steps):
                     endings.fail(board, RunReason.CHECKPOINT_UNREADABLE, event.not_copied)

@@ -8,6 +8,7 @@ from bamboo_cli.coordinator import fleet
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.events import PreparationFailed, StepBegun, StoryKind
 from bamboo_cli.coordinator.states import NodeReason, NodeState
+from bamboo_cli.remote.settings import BASTION_STEP
 
 LEAST_FAILURES = 3
 """In a row and in the same step, before it is taken for a rule."""
@@ -30,6 +31,8 @@ def failed(board: Board, event: PreparationFailed) -> None:
     if node is None or node.instance_id != event.instance_id:
         return
     if node.state is not NodeState.BOOTING:
+        if board.pulse.way_lost_at is not None:
+            return  # that is told once, for all
         if node.state not in (NodeState.RELEASED, NodeState.ENDED) and node.detail != event.detail:
             board.put(replace(node, detail=event.detail))
             board.tell(StoryKind.NODE, f"{node.node_id} cannot be reached: {event.detail}", node_id=node.node_id)
@@ -51,7 +54,12 @@ def _count(board: Board, event: PreparationFailed) -> None:
     num = cluster.num_failed + 1 if cluster.failed_step == event.step else 1
     pause_s = min(LAST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(num - 1, 10))
     board.cluster = replace(cluster, failed_step=event.step, num_failed=num, rent_after=board.now + pause_s)
-    if num >= max(LEAST_FAILURES, board.config.num_nodes) and not cluster.gave_up:
+    if cluster.gave_up:
+        return
+    if event.step == BASTION_STEP:
+        board.cluster = replace(board.cluster, gave_up=event.detail)
+        board.tell(StoryKind.CAPACITY, f"no further node is rented: {event.detail}", num_failed=num)
+    elif num >= max(LEAST_FAILURES, board.config.num_nodes):
         gave_up = f"{num} machines in a row could not be made nodes, all in the step `{event.step}`: {event.detail}"
         board.cluster = replace(board.cluster, gave_up=gave_up)
         board.tell(StoryKind.CAPACITY, f"no further node is rented: {gave_up}", num_failed=num)

@@ -23,6 +23,8 @@ from bamboo_cli.coordinator.events import (
     InstanceSeen,
     PreparationFailed,
     StepBegun,
+    WayFound,
+    WayLost,
 )
 from bamboo_cli.providers.base import Instance, InstanceState, NodeConfig
 from bamboo_cli.remote.settings import RemoteConfig
@@ -123,7 +125,10 @@ class Preparing:
             private_key=keys.client_key(self._cluster_dir).private,
             config=self._config,
             luggage=luggage,
-            bastions=Bastions(),
+            bastions=Bastions(
+                lost=lambda bastion, detail: self._say(WayLost(bastion=bastion, detail=detail)),
+                found=lambda bastion: self._say(WayFound(bastion=bastion)),
+            ),
             room=threading.Semaphore(SIDE_BY_SIDE),
             logs=self._cluster_dir / paths.NODES,
             cluster_id=here.cluster_id,

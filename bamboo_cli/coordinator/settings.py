@@ -31,6 +31,8 @@ class ClusterConfig:
     """Silence after which a worker or a node is declared lost."""
     uplink_patience_s: float = 0.0
     """While no node at all is heard, the coordinator's own network is to blame, for so long."""
+    way_patience_s: float = 3600.0
+    """While the bastion cannot be reached, no node is blamed for its silence, for so long."""
     beat_s: float = 1.0
     patience_s: float = PATIENCE_S
     """How long a run waits for all of its nodes before it starts with at least ``min_nodes``."""

@@ -1,6 +1,5 @@
 """The provider for EC2 spot instances. See docs/aws.md."""
 
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,39 +13,46 @@ from bamboo_cli.errors import (
     InstanceGoneError,
     QuotaError,
     RequestRefusedError,
+    ThrottledError,
 )
 from bamboo_cli.keys import KeyPair
-from bamboo_cli.providers.aws_cloud import interruption, launches, listing, network, operations, requests, sweep
+from bamboo_cli.providers.aws_cloud import (
+    interruption,
+    launches,
+    listing,
+    network,
+    operations,
+    regions,
+    requests,
+    sweep,
+)
 from bamboo_cli.providers.aws_cloud.calls import Calls
 from bamboo_cli.providers.aws_cloud.known import PLACES_S, AwsSettings, Known
+from bamboo_cli.providers.aws_cloud.marked import marked
 from bamboo_cli.providers.aws_cloud.network import Place
+from bamboo_cli.providers.aws_cloud.pace import Pace
 from bamboo_cli.providers.aws_cloud.quotas import how_to_raise, quota_of
 from bamboo_cli.providers.base import Instance, InstanceState, NodeConfig, Offer, Reach
 
-FIRST_REGION = "us-east-1"
-"""Knows of all others."""
-LAUNCHES_AT_A_TIME = 8
-"""EC2 takes two RunInstances a second, after a burst of five, before it throttles."""
-
-
-def all_regions(profile: str | None) -> tuple[str, ...]:
-    """That the account may use. Raises CloudError."""
-    answer = Calls(profile).ask(operations.REGIONS, FIRST_REGION)
-    return tuple(sorted(region["RegionName"] for region in answer["Regions"]))
+THROTTLED_S = 60.0
+"""For so long a request that EC2 has no time for waits for its turn again, before that is told."""
 
 
 class AwsProvider:
     name = "aws"
     poll_s = 5.0
     ends_within_s = 900.0
+    unlisted_s = 120.0
 
-    def __init__(self, folder: Path, settings: AwsSettings) -> None:
-        """``folder``: the cluster's own, where keys and requests are stored before they are used."""
+    def __init__(self, folder: Path, settings: AwsSettings, calls: Calls | None = None) -> None:
+        """``folder``: the cluster's own, where keys and requests are stored before they are used. ``calls``: another's,
+        to share what it has loaded."""
         self._folder = folder
         self.settings = settings
-        self.calls = Calls(settings.profile)
+        self.calls = calls or Calls(settings.profile)
         self.known = Known(self.calls, settings)
-        self._launching = threading.Semaphore(LAUNCHES_AT_A_TIME)
+        self._paces: dict[str, Pace] = {}
+        """By region."""
         self._ended_at: dict[str, float] = {}
         self._regions_of: dict[str, str] = {}
         """Of instances, as last listed."""
@@ -59,22 +65,28 @@ class AwsProvider:
     def create(self, offer: Offer, config: NodeConfig, token: str) -> Instance:
         """Raises also RequestRefusedError, NotPermittedError."""
         stored = launches.load(self._folder, token)
-        if stored is None:
-            stored = self._prepare(offer, config, token)
-            launches.store(self._folder, token, stored)
-        else:
-            made = self._made(stored.region, token)
-            if made is not None:
-                return made
+        if stored is not None:
+            return self._repeated(offer, token, stored)
+        stored = self._prepare(offer, config, token)
+        launches.store(self._folder, token, stored)
         return self._launch(offer, token, stored)
 
-    def _launch(self, offer: Offer, token: str, stored: launches.Stored) -> Instance:
+    def _repeated(self, offer: Offer, token: str, stored: launches.Stored) -> Instance:
+        """That AWS does not know us any more says nothing of the request that was sent when it did."""
+        try:
+            return self._made(stored.region, token) or self._launch(offer, token, stored, repeated=True)
+        except CredentialsError as error:
+            raise CloudError(
+                f"it is not known what came of an earlier request: {error.message}", next_step=error.next_step
+            ) from error
+
+    def _launch(self, offer: Offer, token: str, stored: launches.Stored, *, repeated: bool = False) -> Instance:
         """What is refused for sure is forgotten; of everything else it is unknown whether it took effect."""
         try:
-            with self._launching:
-                answer = self.calls.ask(operations.RUN, stored.region, **stored.request)
+            answer = self._sent_in_turn(stored)
         except (CapacityError, QuotaError, CredentialsError, RequestRefusedError) as error:
-            launches.forget(self._folder, token)
+            if not (repeated and isinstance(error, CredentialsError)):
+                launches.forget(self._folder, token)
             if isinstance(error, RequestRefusedError):
                 self.known.forget()
             raise self._explained(error, offer, stored.region) from error
@@ -82,6 +94,22 @@ class AwsProvider:
         instance = listing.instance_of(described, None, self._reach, public=self._is_public)
         self._regions_of[instance.instance_id] = stored.region
         return instance
+
+    def _sent_in_turn(self, stored: launches.Stored) -> dict[str, Any]:
+        """A request that is throttled has no effect, and is sent again as it is. Raises CloudError."""
+        pace = self._paces.setdefault(stored.region, Pace())  # atomic: all threads have the same
+        give_up_at = time.monotonic() + THROTTLED_S
+        while True:
+            pace.take()
+            try:
+                answer = self.calls.ask(operations.RUN, stored.region, **stored.request)
+            except ThrottledError:
+                pace.refused()
+                if time.monotonic() > give_up_at:
+                    raise
+            else:
+                pace.accepted()
+                return answer
 
     def _made(self, region: str, token: str) -> Instance | None:
         """By the tag of an earlier call whose answer was lost."""
@@ -155,17 +183,34 @@ class AwsProvider:
         """In every region that was ever asked for one, so that trouble in the others is none of ours."""
         return tuple(instance for region in self._asked() for instance in self._instances_in(region, cluster_id))
 
+    def parts(self) -> "tuple[AwsProvider, ...]":
+        each = (replace(self.settings, regions=(region,)) for region in self._in_reach())
+        return tuple(AwsProvider(self._folder, settings, self.calls) for settings in each)
+
     def _asked(self) -> tuple[str, ...]:
         """All, unless this is who asks: then what it stored before it did is what counts."""
         stored = launches.regions(self._folder) if self.settings.types else frozenset()
-        return tuple(region for region in self.settings.regions if not stored or region in stored)
+        return tuple(region for region in self.settings.regions if region in stored) or self._in_reach()
+
+    def _in_reach(self) -> tuple[str, ...]:
+        """In a region that the account has not enabled there is nothing, unless one was asked for there."""
+        stored, wanted = launches.regions(self._folder), self.settings.regions
+        if len(wanted) == 1 or stored >= frozenset(wanted):
+            return wanted
+        try:
+            enabled = self.known.remembered(("regions",), PLACES_S, lambda: regions.all_regions(self.calls))
+        except CloudError:
+            return wanted
+        return tuple(region for region in wanted if region in stored or region in enabled)
 
     def _instances_in(self, region: str, cluster_id: str) -> list[Instance]:
-        filters = requests.of_cluster(cluster_id)
-        found = self.calls.items(operations.INSTANCES, region, Filters=filters)
+        try:
+            found = marked(self.calls, operations.INSTANCES, region, cluster_id)
+        except CredentialsError as error:
+            raise regions.explained(self.calls, region, error) from error
         statuses: dict[str, listing.SpotStatus] = {}
         if any(one.get("InstanceLifecycle") == "spot" for group in found for one in group.get("Instances", ())):
-            statuses = listing.spot_statuses(self.calls.items(operations.SPOT_REQUESTS, region, Filters=filters))
+            statuses = listing.spot_statuses(marked(self.calls, operations.SPOT_REQUESTS, region, cluster_id))
         listed = listing.instances_of(found, statuses, self._reach, public=self._is_public)
         self._regions_of |= {instance.instance_id: region for instance in listed}
         return [self._with_end(instance) for instance in listed]
@@ -214,10 +259,10 @@ class AwsProvider:
             pass
 
     def left_behind(self, cluster_id: str) -> tuple[str, ...]:
-        return sweep.left_behind(self.calls, self.settings.regions, cluster_id)
+        return sweep.left_behind(self.calls, self._in_reach(), cluster_id)
 
     def clean(self, cluster_id: str) -> None:
-        sweep.clean(self.calls, self.settings.regions, cluster_id)
+        sweep.clean(self.calls, self._in_reach(), cluster_id)
         self.known.forget()
 
     def retire(self) -> bool:

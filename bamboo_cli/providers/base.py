@@ -94,6 +94,8 @@ class Provider(Protocol):
     """Between two looks at the cloud."""
     ends_within_s: float
     """How long what was terminated may still be there."""
+    unlisted_s: float
+    """How long what was rented may be missing in the list."""
 
     def offers(self) -> tuple[Offer, ...]:
         """Raises CloudError."""
@@ -108,6 +110,10 @@ class Provider(Protocol):
 
     def instances(self, cluster_id: str) -> tuple[Instance, ...]:
         """All instances that carry the cluster's tag, ended ones included while the cloud still lists them."""
+        ...
+
+    def parts(self) -> "tuple[Provider, ...]":
+        """One for each place (region) that may be in trouble of its own: for who has to end what is in the others."""
         ...
 
     def terminate(self, instance_ids: tuple[str, ...]) -> None:

@@ -56,6 +56,7 @@ class LocalProvider:
     name = "local"
     poll_s = 0.5
     ends_within_s = 30.0
+    unlisted_s = 0.0
 
     def __init__(self, directory: Path, config: LocalConfig, *, idle_s: float = 30.0) -> None:
         """``directory``: the cloud's own, for all clusters. ``idle_s``: how long it outlives its last instance."""
@@ -115,6 +116,9 @@ class LocalProvider:
         if not self._was_used():
             return ()
         return self._client.call(calls.Describe(cluster_id=cluster_id), calls.INSTANCES)
+
+    def parts(self) -> "tuple[LocalProvider, ...]":
+        return (self,)
 
     def terminate(self, instance_ids: tuple[str, ...]) -> None:
         if instance_ids and self._was_used():

@@ -222,7 +222,8 @@ def connect_patiently(
 ) -> Connection:
     """Try until the machine is ready. ``private_key``: OpenSSH PEM text; ``stop``: give up.
 
-    Raises HostKeyError at once; UnreachableError after ``patience_s`` or when stopped, with what was seen last.
+    Raises HostKeyError and BastionError at once; UnreachableError after ``patience_s`` or when stopped, with what was
+    seen last.
     """
     deadline, pause_s = time.monotonic() + patience_s, FIRST_PAUSE_S
     while True:
@@ -244,7 +245,7 @@ def connect_patiently(
 
 
 def connect(reach: Reach, private_key: str, *, bastions: Bastions, within_s: float = TRY_S) -> Connection:
-    """One try. Raises HostKeyError; OSError, EOFError and paramiko.SSHException, which may pass."""
+    """One try. Raises HostKeyError, BastionError; OSError, EOFError and paramiko.SSHException, which may pass."""
     key = paramiko.Ed25519Key.from_private_key(io.StringIO(private_key))
     kind, wanted = reach.host_key.split()[:2]
     sock = _socket_to(reach, bastions)

@@ -1,24 +1,27 @@
 """One machine's thread: makes it a node, then keeps the connection that its agent's link runs in, as long as wanted."""
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bamboo_cli.errors import ConnectionLostError, HostKeyError, RemoteError, StepError
+from bamboo_cli.errors import BastionError, ConnectionLostError, HostKeyError, RemoteError, StepError
 from bamboo_cli.providers.base import Instance, NodeConfig, Reach
 from bamboo_cli.remote.bastion import Bastions
 from bamboo_cli.remote.connection import Connection, connect_patiently
 from bamboo_cli.remote.forward import Forward
 from bamboo_cli.remote.log_copy import LogCopy
 from bamboo_cli.remote.prepare import StepLog, prepare
-from bamboo_cli.remote.settings import RemoteConfig
+from bamboo_cli.remote.settings import BASTION_STEP, RemoteConfig
 from bamboo_cli.remote.steps import Luggage, Place
 
 LOSSES_BORNE = 5
 """Connections that broke while one machine was prepared."""
 PROBE_S = 10.0
+BASTION_LOOK_S = 0.5
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 15.0
 CONNECT = "connect"
 LAST_LOGS_S = 1.0
@@ -81,6 +84,8 @@ class Keeper:
         while not self._stop.wait(pause_s if self._losses else 0.0):
             try:
                 connection = self._linked()
+            except BastionError as error:
+                self._await_bastion(error)
             except RemoteError as error:
                 self._lost(error)
                 if isinstance(error, HostKeyError):
@@ -135,11 +140,25 @@ class Keeper:
                 break
         connection.close()
 
+    def _await_bastion(self, error: BastionError) -> None:
+        """That the way is down says nothing of the machine, and its time to answer begins when there is one again."""
+        bastion, common = self.reach.bastion or "", self._common
+        common.doing(self.instance, f"waiting for the bastion {bastion}")
+        given_up_at = time.monotonic() + common.config.connect_within_s
+        while not self._stop.wait(BASTION_LOOK_S) and common.bastions.is_down(bastion):
+            if time.monotonic() > given_up_at:
+                given_up_at = math.inf
+                within = f" for {common.config.connect_within_s:.0f} s"
+                common.failed(self.instance, BASTION_STEP, f"{error.message}{within} ({error.next_step.rstrip('.')})")
+
     def _lost(self, error: RemoteError) -> None:
-        """A connection that breaks is nothing, unless it goes on so."""
-        self._losses += 1
+        """A connection that breaks is nothing, unless it goes on so, and is not the bastion's."""
         if isinstance(error, ConnectionLostError):
             self._common.lost()
+            if self.reach.bastion is not None and not self._common.bastions.is_well(self.reach.bastion):
+                self._losses = max(1, self._losses)
+                return
+        self._losses += 1
         if self._stop.is_set() or (isinstance(error, ConnectionLostError) and self._losses < LOSSES_BORNE):
             return
         log.warning("%s: %s %s", self.instance.node_id, error.message, error.next_step)

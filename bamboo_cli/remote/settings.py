@@ -15,6 +15,8 @@ IMAGE_PYTHONS = (
 TORCH = "torch>=2.6"
 ORPHAN_AFTER_S = 3600.0
 CONNECT_WITHIN_S = 600.0
+BASTION_STEP = "bastion"
+"""In which a machine fails whose way was down for too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

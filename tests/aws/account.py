@@ -7,11 +7,15 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any
 
+import boto3
+
 from tests.aws import market
 from tests.aws.machine import Machine, Machines
 from tests.aws.market import PricePoint
 
 ACCOUNT_ID = "123456789012"
+REGIONS = frozenset(boto3.Session().get_available_regions("ec2"))
+"""Of the partition; moto has those of all."""
 DLAMI = "ami-0d1a000000000002"
 UBUNTU = "ami-0c2b000000000001"
 IMAGE_PARAMETERS = {
@@ -69,6 +73,8 @@ class Account:
     allowed: tuple[str, ...] = ("*",)
     """Actions that the caller may call, as in a policy: ``ec2:Describe*``."""
     credentials: Credentials = Credentials.GOOD
+    not_enabled: tuple[str, ...] = ()
+    """Regions that the account has not opted in to."""
     capacity: dict[tuple[str, str], int] = field(default_factory=dict)
     """Instances that may live, by zone and type (``*``: of any type); no entry: any number."""
     quotas: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -81,6 +87,9 @@ class Account:
     """By zone; no entry: 7."""
     image_parameters: dict[str, str] = field(default_factory=lambda: dict(IMAGE_PARAMETERS))
     instance_profiles: tuple[str, ...] = ("bamboo-node",)
+    launch_burst: int = 5
+    launches_per_s: float = 2.0
+    """RunInstances that a region takes at once, and then each second: RequestLimitExceeded for all above."""
     pending_s: float = 0.0
     visible_after_s: float = 0.0
     """A new instance is unknown to everything but RunInstances for so long."""
@@ -95,6 +104,8 @@ class Account:
     """By region and id, in EC2's own shape."""
     experiments: dict[str, list[str]] = field(default_factory=dict)
     """Templates of the Fault Injection Service: instances to interrupt, by id."""
+    launch_tokens: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By region: how many there were, and when."""
     num_public_addresses: int = 0
     unsupported: list[str] = field(default_factory=list)
     """What was asked and the double does not know; a test that comes here has learned nothing."""
@@ -106,6 +117,14 @@ class Account:
         """Of 198.18.0.0/16, which is nobody's: it is kept for tests of networks."""
         self.num_public_addresses += 1
         return f"198.18.{1 + self.num_public_addresses // 250}.{1 + self.num_public_addresses % 250}"
+
+    def takes_launch(self, region: str) -> bool:
+        """One token of the region's bucket is used up, if there is one."""
+        now = self.now()
+        left, at = self.launch_tokens.get(region, (float(self.launch_burst), now))
+        left = min(float(self.launch_burst), left + (now - at) * self.launches_per_s)
+        self.launch_tokens[region] = (left - 1.0 if left >= 1.0 else left, now)
+        return left >= 1.0
 
     def may(self, permission: str) -> bool:
         return any(fnmatchcase(permission.lower(), pattern.lower()) for pattern in self.allowed)

@@ -23,7 +23,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import make_server
 
 from tests.aws import lives, permissions, remains, services
-from tests.aws.account import Account, End, Life
+from tests.aws.account import REGIONS, Account, End, Life
 from tests.aws.ec2 import Ec2
 from tests.aws.faults import Fault, Faults
 from tests.aws.machine import Machines
@@ -169,6 +169,8 @@ class AwsDouble:
 
     def _with_fault(self, call: Call, fault: Fault | None, environ: dict[str, Any]) -> Answer | None:
         """None: no answer at all."""
+        if call.region not in REGIONS:
+            return None  # it has no address
         if fault is None:
             return self._answer(call, environ)
         if fault.after:
@@ -184,6 +186,8 @@ class AwsDouble:
 
     def _answer(self, call: Call, environ: dict[str, Any]) -> Answer:
         with self._settled():
+            if call.action == "RunInstances" and not self.account.takes_launch(call.region):
+                return error(call, "RequestLimitExceeded", "Request limit exceeded.")
             refused = permissions.refusal(call, self.account)
             if refused is not None:
                 return refused

@@ -11,7 +11,7 @@ from moto.ec2.responses import EC2Response
 from moto.ec2.utils import filter_dict_attribute_mapping
 
 from tests.aws import launching, lives, market
-from tests.aws.account import Account, Life
+from tests.aws.account import REGIONS, Account, Life
 from tests.aws.filters import passes
 
 PAGE = 1000
@@ -204,6 +204,18 @@ class Ec2(EC2Response):
         ]
         scores.sort(key=lambda score: -score["Score"])
         return ActionResult({"SpotPlacementScores": scores[:10]})
+
+    def describe_regions(self) -> ActionResult:
+        result = super().describe_regions()
+        found: dict[str, Any] = result._result  # type: ignore[attr-defined]
+        every = str(self._get_param("AllRegions", "")).lower() == "true"
+        told = [self._as_seen(region) for region in found["Regions"] if region.name in REGIONS]
+        found["Regions"] = [region for region in told if every or region["OptInStatus"] != "not-opted-in"]
+        return result
+
+    def _as_seen(self, region: Any) -> dict[str, str]:
+        opted = "not-opted-in" if region.name in self.account.not_enabled else region.opt_in_status
+        return {"RegionName": region.name, "Endpoint": region.endpoint, "OptInStatus": opted}
 
     # --- groups ---
 

@@ -14,6 +14,7 @@ REQUIRED = "BAMBOO_REQUIRE_VMS"
 """Set where machines must be possible (CI): not being able to is a failure then, and no reason to skip."""
 NEEDED = {
     "ip": "iproute2",
+    "nft": "nftables",
     "sshd": "openssh-server",
     "unshare": "util-linux",
     "nsenter": "util-linux",

@@ -11,7 +11,7 @@ from moto.ec2.utils import random_spot_request_id
 
 from tests.aws import market
 from tests.aws.account import Account, End, Life
-from tests.aws.firewall import admitted
+from tests.aws.firewall import Gate, rules_of
 from tests.aws.launching import Launch
 from tests.aws.machine import Boot, Stopped
 from tests.aws.metadata import Metadata
@@ -69,10 +69,19 @@ def apply_groups(account: Account, backend: Any) -> None:
     """After a change of groups or of what is in them."""
     if account.machines is None:
         return
-    for life in account.lives.values():
-        if life.machine is not None and life.ended_at is None and life.region == backend.region_name:
-            groups = backend.get_instance(life.instance_id).security_groups
-            life.machine.admit(admitted(groups, account.machines.callers))
+    alive = [
+        backend.get_instance(life.instance_id)
+        for life in account.lives.values()
+        if life.machine is not None and life.ended_at is None and life.region == backend.region_name
+    ]
+    gates = [
+        Gate(
+            addresses=tuple(address for address in (one.private_ip, one.public_ip) if address),
+            rules=rules_of(one.security_groups, alive),
+        )
+        for one in alive
+    ]
+    account.machines.admit(backend.region_name, gates)
 
 
 def settle(account: Account, backends: Any) -> None:

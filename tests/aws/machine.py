@@ -1,9 +1,11 @@
 """What stands behind an instance: the seam between EC2's double and the machines that it boots."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from tests.aws.firewall import Gate
 from tests.aws.metadata import Metadata
 
 
@@ -24,18 +26,6 @@ class Boot:
     metadata: Metadata
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admitted:
-    """Whom the machine's security groups let in."""
-
-    public: bool
-    """Us, who come to port 22 of its public address."""
-    private: bool
-    """Us, at its private address."""
-    peers: bool
-    """Other machines, at any port of its private address."""
-
-
 class Stopped(StrEnum):
     SHUT_DOWN = "shut down"
     """By itself, in good order."""
@@ -49,18 +39,17 @@ class Machine(Protocol):
         """At once: nothing of it gets a chance to say goodbye. Killing what is gone is not an error."""
         ...
 
-    def admit(self, admitted: Admitted) -> None: ...
-
     def stopped(self) -> Stopped | None:
         """None: it runs."""
         ...
 
 
 class Machines(Protocol):
-    callers: tuple[str, str]
-    """Our own addresses, as a machine sees us at its public and at its private address."""
-
     def boot(self, boot: Boot) -> Machine: ...
+
+    def admit(self, region: str, gates: Sequence[Gate]) -> None:
+        """Whom the region's machines let in, all of them."""
+        ...
 
     def close(self) -> None:
         """Kill all."""

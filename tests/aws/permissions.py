@@ -16,6 +16,9 @@ def refusal(call: Call, account: Account) -> Answer | None:
     if account.credentials is Credentials.WRONG:
         code = {"ec2": "AuthFailure", "sts": "InvalidClientTokenId"}.get(call.service, "UnrecognizedClientException")
         return error(call, code, "AWS was not able to validate the provided access credentials")
+    if call.region in account.not_enabled:  # which is how AWS says it
+        code = {"ec2": "AuthFailure", "sts": "InvalidClientTokenId"}.get(call.service, "UnrecognizedClientException")
+        return error(call, code, "AWS was not able to validate the provided access credentials")
     if call.action in FREE:
         return None
     for permission in needed(call):

@@ -121,6 +121,8 @@ def test_a_machine_lets_in_whom_its_groups_let_in(cloud: Cloud, ec2: Any, keys: 
         GroupId=closed, IpPermissions=[{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": us}]
     )
     connect(ec2, instance_id, keys).close()
+    with pytest.raises(TimeoutError):  # and no refusal
+        socket.create_connection((found["PublicIpAddress"], 8080), timeout=0.5)
     assert output(peer, knock).strip() == "no"
     pairs = [{"GroupId": ssh.open_group(ec2)}]
     ec2.authorize_security_group_ingress(
@@ -128,6 +130,25 @@ def test_a_machine_lets_in_whom_its_groups_let_in(cloud: Cloud, ec2: Any, keys: 
     )
     assert "SSH-2.0" in output(peer, knock)
     peer.close()
+
+
+def test_a_rule_that_names_a_group_means_its_members_and_no_others(cloud: Cloud, ec2: Any, keys: Keys) -> None:
+    theirs = str(ec2.create_security_group(GroupName="theirs", Description="theirs")["GroupId"])
+    us = {
+        "IpProtocol": "tcp",
+        "FromPort": 22,
+        "ToPort": 22,
+        "IpRanges": [{"CidrIp": f"{namespaces.PUBLIC_GATEWAY}/32"}],
+    }
+    ec2.authorize_security_group_ingress(GroupId=theirs, IpPermissions=[us])
+    address = described(ec2, launch(ec2, keys))["PrivateIpAddress"]
+    knock = f"timeout 1 bash -c 'head -1 </dev/tcp/{address}/22' || echo no"
+    stranger = connect(ec2, launch(ec2, keys, SecurityGroupIds=[theirs]), keys)
+    member = connect(ec2, launch(ec2, keys), keys)
+    assert output(stranger, knock).strip() == "no"
+    assert "SSH-2.0" in output(member, knock)
+    stranger.close()
+    member.close()
 
 
 # --- metadata ---

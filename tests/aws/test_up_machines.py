@@ -1,15 +1,9 @@
 """``bamboo up`` when a machine under it fails: it is given back, and another becomes the node in its place."""
 
-import socket
-from pathlib import Path
-
 import pytest
 
-from tests.aws import ssh
 from tests.aws.conftest import Cloud
-from tests.aws.launches import described
 from tests.aws.product import NODES, AwsBamboo
-from tests.aws.ssh import Keys
 from tests.aws.vm.virtual import ORDER
 
 pytestmark = [pytest.mark.vms, pytest.mark.timeout(240)]
@@ -17,7 +11,6 @@ pytestmark = [pytest.mark.vms, pytest.mark.timeout(240)]
 SOON_MIN = 0.05
 LATE_S = 5.0
 """Less than it would take the SSH client by itself."""
-KNOCK_S = 0.5
 SMALL_DISK_BYTES = 400 << 20
 """Enough for what a node needs, and soon full."""
 
@@ -103,33 +96,3 @@ def test_a_disk_that_fills_is_told_and_ends_the_renting(cloud: Cloud, bamboo: Aw
     assert "aws.volume_gb" in ended.stderr
     bamboo.until(lambda: not cloud.aws.alive(), "all to be given back")
     bamboo.goes_down(num_nodes)
-
-
-def test_a_node_behind_a_bastion_has_no_public_port_and_is_prepared_through_it(cloud: Cloud, bamboo: AwsBamboo) -> None:
-    ec2, keys = cloud.aws.client(), ssh.make_keys(bamboo.folder / "bastion")
-    bastion_id = ssh.launch(ec2, keys)
-    ssh.connect(ec2, bastion_id, keys).close()
-    bastion = described(ec2, bastion_id)
-    public, private = bastion["PublicIpAddress"], bastion["PrivateIpAddress"]
-    bamboo.environment["HOME"] = str(_home_that_knows(public, keys, bamboo.folder / "user"))
-
-    bamboo.begin_up(1, on={"bastion": f"ubuntu@{public}", "ssh_from": [f"{private}/32"]})
-    bamboo.until(lambda: "n1 joined" in bamboo.story(), "it to be a node")
-
-    node = described(ec2, bamboo.instance_of("n1"))
-    assert "PublicIpAddress" not in node
-    with pytest.raises(TimeoutError):
-        socket.create_connection((node["PrivateIpAddress"], 22), timeout=KNOCK_S)
-    down = bamboo.call("down", "--yes", "--now")
-    assert down.exit_code == 0, down.stderr
-    assert [life.instance_id for life in cloud.aws.alive()] == [bastion_id]
-
-
-def _home_that_knows(address: str, keys: Keys, home: Path) -> Path:
-    """Of a user who has been there before, and may log in."""
-    folder = home / ".ssh"
-    folder.mkdir(parents=True)
-    (folder / "known_hosts").write_text(f"{address} {keys.host.public}\n")
-    (folder / "id_ed25519").write_text(keys.client.private)
-    (folder / "id_ed25519").chmod(0o600)
-    return home

@@ -5,10 +5,12 @@ The machines do not boot here, except where it is said. Most of it is also shown
 (tests/providers/test_aws.py); what takes long runs with ``make soak``.
 """
 
+import threading
 import time
 
 import pytest
 
+from tests.aws.account import Credentials
 from tests.aws.conftest import Cloud
 from tests.aws.product import NODES, ZONES, AwsBamboo
 from tests.aws.vm.virtual import ORDER
@@ -91,5 +93,51 @@ def test_lists_that_are_throttled_for_a_minute_cost_no_node_that_works_and_doubl
     assert bamboo.states("n2") == ["standby"], bamboo.story()
     throttled.lift()
     bamboo.until(lambda: bamboo.states("n1", "n2", "n3") == ["ended", "standby", "standby"], "the one to be replaced")
+    assert len(cloud.aws.alive()) == NODES
+    bamboo.goes_down(NODES + 1)
+
+
+SIXTEEN = 16
+LATE_S = 6.0
+"""The cluster's group and key come before, and the machines are made on the same two processors."""
+
+
+@pytest.mark.soak
+def test_sixteen_nodes_take_the_time_that_ec2_gives_them_and_none_is_doubled(cloud: Cloud, bamboo: AwsBamboo) -> None:
+    """RunInstances: five at once, then two a second."""
+    bamboo.begin_up(SIXTEEN)
+    bamboo.until_connecting(SIXTEEN)
+
+    launched = sorted(life.visible_at for life in cloud.aws.lives())
+    assert len(launched) == SIXTEEN == len(cloud.aws.alive())
+    demanded_s = (SIXTEEN - cloud.aws.account.launch_burst) / cloud.aws.account.launches_per_s
+    assert demanded_s - 0.5 < launched[-1] - launched[0] < demanded_s + LATE_S
+    assert len(cloud.aws.called("RunInstances")) < 2 * SIXTEEN, "few were sent in vain"
+    assert not bamboo.events("capacity"), bamboo.story()
+    bamboo.goes_down(SIXTEEN)
+
+
+@pytest.mark.soak
+def test_credentials_that_run_out_while_up_rents_are_told_and_renting_goes_on_when_there_are_others(
+    cloud: Cloud, bamboo: AwsBamboo
+) -> None:
+    held = cloud.aws.fault("RunInstances", gate=threading.Event())
+    bamboo.begin_up()
+    assert held.met.wait(HELD_S)
+    cloud.aws.account.credentials = Credentials.EXPIRED
+    held.lift()
+    bamboo.until(lambda: "RequestExpired" in bamboo.story(), "it to be told")
+    cloud.aws.account.credentials = Credentials.GOOD
+    bamboo.until_connecting()
+    assert len(cloud.aws.alive()) == NODES
+    bamboo.goes_down(NODES)
+
+
+@pytest.mark.soak
+def test_an_instance_that_is_terminated_by_hand_is_replaced(cloud: Cloud, bamboo: AwsBamboo) -> None:
+    bamboo.begin_up()
+    bamboo.until_connecting()
+    cloud.aws.client().terminate_instances(InstanceIds=[bamboo.instance_of("n1")])
+    bamboo.until(lambda: "n3 is rented" in bamboo.story(), "another in its place")
     assert len(cloud.aws.alive()) == NODES
     bamboo.goes_down(NODES + 1)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
-from bamboo_cli import clusters, output
+from bamboo_cli import coming_up, output
 from bamboo_cli.coordinator.looking import Look
 from bamboo_cli.coordinator.status import Series
 from bamboo_cli.costs.report import Amount, Bill
@@ -277,6 +277,6 @@ def test_money_shows_enough_digits(amount: float, text: str) -> None:
 def test_nodes_are_ready_with_a_worker_or_once_a_run_has_ended_just_by_being_there() -> None:
     nodes = (example.node(1, state="joined"), example.node(2, state="standby"), example.node(3, state="ended"))
 
-    assert clusters.num_ready(example.cluster(nodes=nodes)) == 1
-    assert clusters.num_ready(example.cluster(nodes=nodes, of=example.run())) == 1
-    assert clusters.num_ready(example.cluster(nodes=nodes, of=example.run(ended_at=example.NOW))) == 2
+    assert coming_up.num_ready(example.cluster(nodes=nodes)) == 1
+    assert coming_up.num_ready(example.cluster(nodes=nodes, of=example.run())) == 1
+    assert coming_up.num_ready(example.cluster(nodes=nodes, of=example.run(ended_at=example.NOW))) == 2

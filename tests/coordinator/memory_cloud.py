@@ -24,6 +24,7 @@ class MemoryCloud:
     name: str = "memory"
     poll_s = 0.5
     ends_within_s = 30.0
+    unlisted_s = 0.0
     made: dict[str, Instance] = field(default_factory=dict)
     """By token."""
     configs: dict[str, NodeConfig] = field(default_factory=dict)
@@ -60,6 +61,9 @@ class MemoryCloud:
         self.num_looks += 1
         self._suffer()
         return tuple(instance for instance in self.made.values() if instance.cluster_id == cluster_id)
+
+    def parts(self) -> "tuple[MemoryCloud, ...]":
+        return (self,)
 
     def terminate(self, instance_ids: tuple[str, ...]) -> None:
         self._suffer()

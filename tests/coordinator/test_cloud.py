@@ -1,6 +1,7 @@
 """What the coordinator does at the cloud, and what it notices there."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -370,6 +371,88 @@ def test_giving_back_what_never_was_is_answered_too(scene: Scene) -> None:
     play(scenario)
 
     assert scene.heard == [InstanceEnded(node_id=NodeId("n5"), reason=EndReason.USER, at=START)]
+
+
+def test_what_waits_for_its_turn_and_is_not_wanted_any_more_is_never_asked_for(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cloud_module, "MAX_CREATES", 1)
+    later = again(scene)
+    first_may_go_on = threading.Event()
+    create = later.provider.create
+
+    def slow(*arguments: Any) -> Instance:
+        first_may_go_on.wait(20)
+        return create(*arguments)
+
+    later.provider.create = slow  # type: ignore[method-assign]
+
+    async def scenario() -> None:
+        both = [asyncio.create_task(later.create(number)) for number in (1, 2)]
+        await asyncio.sleep(0)
+        later.cloud.terminate(NodeId("n2"))
+        first_may_go_on.set()
+        await asyncio.gather(*both)
+
+    play(scenario)
+    assert [instance.node_id for instance in later.provider.alive()] == ["n1"]
+    (failed,) = later.events(CreateFailed)
+    assert isinstance(failed, CreateFailed) and failed.fault is CreateFault.REFUSED
+
+
+@pytest.mark.parametrize("ahead_s", [600.0, -600.0])
+def test_what_is_not_listed_yet_is_missing_by_our_clock_and_not_by_the_clouds(scene: Scene, ahead_s: float) -> None:
+    scene.provider.clock = lambda: scene.now - ahead_s
+
+    async def scenario() -> None:
+        await scene.create()
+        scene.provider.forget()
+        await look_twice(scene)
+        assert scene.events(InstanceEnded) == [], "EC2 may not list it at once"
+        scene.now += 121.0
+        await watching(scene, lambda: bool(scene.events(InstanceEnded)), "the end")
+
+    play(scenario)
+
+
+def test_what_may_have_come_of_a_lost_answer_is_waited_for_before_its_node_is_said_to_be_gone(scene: Scene) -> None:
+    """EC2 lists a new instance late. One that nobody looked for again would cost money for ever."""
+    scene.provider.unlisted_s = 120.0
+    scene.provider.lose_answer = True
+
+    async def scenario() -> None:
+        await scene.create()
+        made = dict(scene.provider.made)
+        scene.provider.forget()
+        scene.cloud.terminate(NodeId("n1"))
+        await look_twice(scene)
+        assert scene.events(InstanceEnded) == []
+        scene.provider.made.update(made)
+        await watching(scene, lambda: bool(scene.events(InstanceEnded)), "the end")
+
+    play(scenario)
+    assert scene.provider.alive() == []
+
+
+def test_a_lost_answer_of_which_nothing_came_is_not_waited_for_for_ever_nor_forgotten_by_the_next_coordinator(
+    scene: Scene,
+) -> None:
+    scene.provider.unlisted_s = 120.0
+    scene.provider.lose_answer = True
+    later = scene
+
+    async def scenario() -> None:
+        nonlocal later
+        await scene.create()
+        scene.provider.forget()
+        later = again(scene)
+        later.cloud.terminate(NodeId("n1"))
+        await look_twice(later)
+        assert later.events(InstanceEnded) == []
+        later.now += 121.0
+        await watching(later, lambda: bool(later.events(InstanceEnded)), "the end")
+
+    play(scenario)
 
 
 def test_what_ended_while_the_coordinator_was_away_is_noticed_and_billed_to_its_end(

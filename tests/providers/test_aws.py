@@ -19,7 +19,7 @@ from bamboo_cli.errors import (
     RequestRefusedError,
 )
 from bamboo_cli.providers.aws import AwsProvider
-from bamboo_cli.providers.aws_cloud import launches
+from bamboo_cli.providers.aws_cloud import launches, pace
 from bamboo_cli.providers.aws_cloud.known import AwsSettings
 from bamboo_cli.providers.base import EndReason, Instance, InstanceState, Offer, Provider
 from tests.aws.account import DLAMI, UBUNTU, Credentials
@@ -201,8 +201,12 @@ def test_without_the_pricing_api_the_catalogue_is_asked_and_named(aws: AwsDouble
     assert source.startswith("live, on demand: an estimate of 20")
 
 
-def test_64_nodes_that_come_together_make_one_group_and_one_key(aws: AwsDouble, provider: AwsProvider) -> None:
+def test_64_nodes_that_come_together_make_one_group_and_one_key(
+    aws: AwsDouble, provider: AwsProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
     aws.account.quotas[("us-east-1", "L-3819A6DF")] = 1000.0
+    aws.account.launch_burst = 64
+    monkeypatch.setattr(pace, "BURST", 64)
     offer = in_zone(provider, "us-east-1a")
     together = threading.Barrier(64)
     made: list[Instance] = []
@@ -247,6 +251,41 @@ def test_a_repeated_request_is_the_first_to_the_last_byte(aws: AwsDouble, folder
 
     first, second = (call.parameters for call in aws.called("RunInstances"))
     assert first == second
+    assert [life.instance_id for life in aws.lives()] == [made.instance_id]
+
+
+def test_credentials_that_run_out_after_a_lost_answer_do_not_make_a_second_instance(
+    aws: AwsDouble, provider: AwsProvider, offer: Offer
+) -> None:
+    """What came of the first request is not known, so it is this one that is asked again, not another."""
+    aws.fault("RunInstances", drop=True, after=True)
+    with pytest.raises(CloudError):
+        provider.create(offer, node_config(), "t1")
+    aws.account.credentials = Credentials.EXPIRED
+
+    with pytest.raises(CloudError, match="not known what came of an earlier request") as raised:
+        provider.create(offer, node_config(), "t1")
+    assert not isinstance(raised.value, CredentialsError), "which would be taken for a no, and another token tried"
+
+    aws.account.credentials = Credentials.GOOD
+    made = provider.create(offer, node_config(), "t1")
+    assert [life.instance_id for life in aws.lives()] == [made.instance_id]
+
+
+def test_a_permission_that_is_taken_away_after_a_lost_answer_does_not_either(
+    aws: AwsDouble, provider: AwsProvider, offer: Offer
+) -> None:
+    """Also where EC2 does not list the instance yet."""
+    aws.account.visible_after_s = 60.0
+    aws.fault("RunInstances", drop=True, after=True)
+    with pytest.raises(CloudError):
+        provider.create(offer, node_config(), "t1")
+    allowed, aws.account.allowed = aws.account.allowed, ("ec2:Describe*",)
+    with pytest.raises(CloudError, match="not known what came of an earlier request"):
+        provider.create(offer, node_config(), "t1")
+    aws.account.allowed = allowed
+
+    made = provider.create(offer, node_config(), "t1")
     assert [life.instance_id for life in aws.lives()] == [made.instance_id]
 
 
@@ -332,7 +371,7 @@ def test_a_profile_that_is_not_there_is_named(folder: Path) -> None:
 def test_what_is_throttled_for_a_moment_is_asked_again(aws: AwsDouble, provider: AwsProvider) -> None:
     aws.fault("DescribeInstances", "RequestLimitExceeded", times=2)
     assert provider.instances(CLUSTER) == ()
-    assert len(aws.called("DescribeInstances")) == 3
+    assert len(aws.called("DescribeInstances")) == 2 + 2, "by tag, by key pair, and the two that were refused"
 
 
 def test_an_image_that_is_not_there_is_refused_with_what_was_looked_for(folder: Path, aws: AwsDouble) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bamboo_cli.coordinator.cloud import fault_of
 from bamboo_cli.coordinator.events import CreateFault
+from bamboo_cli.coordinator.faults import fault_of
 from bamboo_cli.errors import BambooError
 from bamboo_cli.providers.aws_cloud.codes import CODES, NEXT_STEPS, Meaning, error_of, meaning_of
 from bamboo_cli.providers.aws_cloud.operations import RUN, TERMINATE

@@ -12,7 +12,7 @@ from bamboo_cli.keys import KeyPair
 from bamboo_cli.providers.aws_cloud import listing, requests
 from bamboo_cli.providers.aws_cloud.images import TypeFacts, sources_of
 from bamboo_cli.providers.aws_cloud.market import prices_of, usd_of
-from bamboo_cli.providers.aws_cloud.network import missing_rules, places_of, same_key
+from bamboo_cli.providers.aws_cloud.network import missing_rules, places_of, same_key, spare_rules
 from bamboo_cli.providers.base import EndReason, InstanceState, Reach
 
 KEY = KeyPair(private="-----BEGIN-----\nline: 2\n", public="ssh-ed25519 AAAA")
@@ -102,13 +102,25 @@ def test_user_data_is_cloud_init_with_the_host_key_and_nothing_that_opens_anythi
     assert document["ssh_deletekeys"] is True
 
 
+OURS = {"Description": "bamboo: SSH of the coordinator"}
+
+
+def test_rules_of_ours_for_other_addresses_are_taken_back_and_those_of_others_left() -> None:
+    one, two = (requests.open_group_to("sg-1", f"203.0.113.{n}/32") for n in (7, 8))
+    theirs = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "198.51.100.0/24"}]}
+    group = {"GroupId": "sg-1", "IpPermissions": [*one["IpPermissions"], *two["IpPermissions"], theirs]}
+
+    assert spare_rules(group, ["203.0.113.8/32"]) == [requests.close_group_to("sg-1", "203.0.113.7/32")]
+    assert spare_rules(group, ["203.0.113.7/32", "203.0.113.8/32"]) == []
+
+
 def test_ssh_is_opened_to_a_block_of_either_kind() -> None:
     four, six = requests.open_group_to("sg-1", "203.0.113.7/32"), requests.open_group_to("sg-1", "2001:db8::/64")
 
     assert four["IpPermissions"] == [
-        {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "203.0.113.7/32"}]}
+        {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "203.0.113.7/32", **OURS}]}
     ]
-    assert six["IpPermissions"][0]["Ipv6Ranges"] == [{"CidrIpv6": "2001:db8::/64"}]
+    assert six["IpPermissions"][0]["Ipv6Ranges"] == [{"CidrIpv6": "2001:db8::/64", **OURS}]
 
 
 def test_only_rules_that_are_missing_are_asked_for() -> None:

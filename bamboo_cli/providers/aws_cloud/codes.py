@@ -14,6 +14,7 @@ from bamboo_cli.errors import (
     NotPermittedError,
     QuotaError,
     RequestRefusedError,
+    ThrottledError,
 )
 from bamboo_cli.providers.aws_cloud.operations import Operation
 
@@ -141,7 +142,7 @@ _ERRORS: dict[Meaning, type[CloudError]] = {
     Meaning.PERMISSION: NotPermittedError,
     Meaning.REFUSED: RequestRefusedError,
     Meaning.GONE: InstanceGoneError,
-    Meaning.THROTTLED: CloudError,
+    Meaning.THROTTLED: ThrottledError,
     Meaning.TROUBLE: CloudError,
 }
 

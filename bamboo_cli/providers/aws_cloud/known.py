@@ -112,9 +112,9 @@ class Known:
         """By zone, of 10: how likely so many are to be had there now. Empty where EC2 does not tell, or may not."""
         found: dict[str, int] = {}
         for region in self._settings.regions:
-            by_id = {place.zone_id: place.zone for place in self.places(region)}
             question = requests.placement_scores(self._settings.types, num_nodes, region)
             try:
+                by_id = {place.zone_id: place.zone for place in self.places(region)}
                 told = self._calls.items(operations.PLACEMENT_SCORES, region, **question)
             except CloudError:
                 continue

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from bamboo_cli.providers.aws_cloud.requests import CLUSTER_TAG, NODE_TAG, TOKEN_TAG
+from bamboo_cli.providers.aws_cloud.requests import CLUSTER_TAG, NODE_TAG, TOKEN_TAG, cluster_of, node_of
 from bamboo_cli.providers.base import EndReason, Instance, InstanceState, Reach
 
 Described = Mapping[str, Any]
@@ -87,11 +87,12 @@ def instance_of(
     state = _STATES.get(described["State"]["Name"], InstanceState.PENDING)
     if status is not None and status.is_marked and state is InstanceState.RUNNING:
         state = InstanceState.ENDING
+    token = marks.get(TOKEN_TAG) or described.get("ClientToken") or described["InstanceId"]
     instance = Instance(
         instance_id=described["InstanceId"],
-        token=marks.get(TOKEN_TAG) or described.get("ClientToken") or described["InstanceId"],
-        node_id=marks.get(NODE_TAG, ""),
-        cluster_id=marks.get(CLUSTER_TAG, ""),
+        token=token,
+        node_id=marks.get(NODE_TAG) or node_of(token),
+        cluster_id=marks.get(CLUSTER_TAG) or cluster_of(described.get("KeyName", "")),
         instance_type=described["InstanceType"],
         zone=described["Placement"]["AvailabilityZone"],
         state=state,

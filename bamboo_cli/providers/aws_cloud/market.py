@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bamboo_cli.errors import CloudError, CredentialsError, NotPermittedError
-from bamboo_cli.providers.aws_cloud import catalogue, operations, requests
+from bamboo_cli.providers.aws_cloud import catalogue, operations, regions, requests
 from bamboo_cli.providers.aws_cloud.calls import Calls
 
 LIVE = "live"
@@ -33,7 +33,10 @@ class OnDemandPrice:
 def spot_prices(calls: Calls, region: str, types: Sequence[str], *, days: float = 0.0) -> tuple[SpotPrice, ...]:
     """By zone and type. Raises CloudError."""
     since = datetime.now(UTC) - timedelta(days=days)
-    return prices_of(calls.items(operations.SPOT_PRICES, region, **requests.spot_prices(types, since)))
+    try:
+        return prices_of(calls.items(operations.SPOT_PRICES, region, **requests.spot_prices(types, since)))
+    except CloudError as error:
+        raise regions.explained(calls, region, error) from error
 
 
 def prices_of(history: Iterable[Mapping[str, Any]]) -> tuple[SpotPrice, ...]:

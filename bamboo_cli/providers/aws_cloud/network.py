@@ -12,7 +12,7 @@ from typing import Any
 
 from bamboo_cli.errors import CloudError, RequestRefusedError
 from bamboo_cli.keys import KeyPair
-from bamboo_cli.providers.aws_cloud import operations, requests
+from bamboo_cli.providers.aws_cloud import operations, regions, requests
 from bamboo_cli.providers.aws_cloud.calls import Calls
 
 OWN_ADDRESS_URL = "https://checkip.amazonaws.com"
@@ -36,7 +36,10 @@ class Place:
 
 def find_places(calls: Calls, region: str, subnet_ids: Sequence[str], zones: Sequence[str]) -> tuple[Place, ...]:
     """One per zone. Raises RequestRefusedError where there is none, or they are in several VPCs; CloudError."""
-    described = calls.items(operations.SUBNETS, region, **requests.find_subnets(subnet_ids))
+    try:
+        described = calls.items(operations.SUBNETS, region, **requests.find_subnets(subnet_ids))
+    except CloudError as error:
+        raise regions.explained(calls, region, error) from error
     places = places_of(region, described, subnet_ids)
     if not places and not subnet_ids:
         raise RequestRefusedError(
@@ -48,7 +51,15 @@ def find_places(calls: Calls, region: str, subnet_ids: Sequence[str], zones: Seq
             f"{region}: the subnets are in several VPCs, so their instances would not reach each other",
             next_step="Give `aws.subnets` of one VPC.",
         )
-    return tuple(place for place in places if not zones or place.zone in zones)
+    chosen = tuple(place for place in places if not zones or place.zone in zones)
+    here = [zone for zone in zones if zone.startswith(region)]
+    if here and not chosen:
+        raise RequestRefusedError(
+            f"{region}: there is no subnet in {', '.join(here)}; there are some in "
+            f"{', '.join(sorted(place.zone for place in places)) or 'no zone'}",
+            next_step="Correct `aws.zones`, or give `aws.subnets`.",
+        )
+    return chosen
 
 
 def places_of(region: str, subnets: Iterable[Mapping[str, Any]], subnet_ids: Sequence[str]) -> list[Place]:
@@ -96,6 +107,8 @@ def ensure_group(calls: Calls, region: str, cluster_id: str, vpc_id: str, blocks
         group = _settled(lambda: _find_group(calls, region, cluster_id, vpc_id), f"{region}: the group just made")
     for rule in missing_rules(group, blocks):
         calls.call(operations.OPEN_GROUP, region, expected=("InvalidPermission.Duplicate",), **rule)
+    for rule in spare_rules(group, blocks):
+        calls.call(operations.CLOSE_GROUP, region, expected=("InvalidPermission.NotFound",), **rule)
     return str(group["GroupId"])
 
 
@@ -119,8 +132,21 @@ def missing_rules(group: Mapping[str, Any], blocks: Sequence[str]) -> list[reque
     return rules + [requests.open_group_to(group_id, block) for block in blocks if block not in open_to]
 
 
+def spare_rules(group: Mapping[str, Any], blocks: Sequence[str]) -> list[requests.Request]:
+    """Rules of ours for addresses that we had: they may be anybody's by now. What others have let in is left. Pure."""
+    ours = {
+        entry.get("CidrIp") or entry.get("CidrIpv6")
+        for permission in group.get("IpPermissions", ())
+        for entry in (*permission.get("IpRanges", ()), *permission.get("Ipv6Ranges", ()))
+        if entry.get("Description") == requests.OUR_RULE
+    }
+    return [requests.close_group_to(group["GroupId"], block) for block in sorted(ours - set(blocks))]
+
+
 def _find_group(calls: Calls, region: str, cluster_id: str, vpc_id: str) -> Mapping[str, Any] | None:
-    filters = [*requests.of_cluster(cluster_id), {"Name": "vpc-id", "Values": [vpc_id]}]
+    """By its name, which is unique in a VPC, and cannot be taken off like a tag."""
+    named = {"group-name": requests.name_of(cluster_id), "vpc-id": vpc_id}
+    filters = [{"Name": name, "Values": [value]} for name, value in named.items()]
     found = calls.items(operations.GROUPS, region, Filters=filters)
     return found[0] if found else None
 

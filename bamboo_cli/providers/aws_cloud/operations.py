@@ -53,6 +53,7 @@ RUN = _ec2("run_instances", "RunInstances", "ec2:CreateTags", "iam:CreateService
 the nodes' instance profile."""
 CREATE_GROUP = _ec2("create_security_group", "CreateSecurityGroup", "ec2:CreateTags")
 OPEN_GROUP = _ec2("authorize_security_group_ingress", "AuthorizeSecurityGroupIngress")
+CLOSE_GROUP = _ec2("revoke_security_group_ingress", "RevokeSecurityGroupIngress")
 IMPORT_KEY = _ec2("import_key_pair", "ImportKeyPair", "ec2:CreateTags")
 
 # --- what is there, by tag ---------------------------------------------------------------------------------------

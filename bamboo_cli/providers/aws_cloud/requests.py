@@ -1,6 +1,7 @@
 """What EC2 is sent, as a function of what is wanted. Pure; every request is in ``tests/providers`` word for word."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,8 +12,10 @@ from bamboo_cli.keys import KeyPair
 CLUSTER_TAG = "bamboo:cluster"
 NODE_TAG = "bamboo:node"
 TOKEN_TAG = "bamboo:token"
+NAME_PREFIX = "bamboo-"
 SPOT_PRODUCT = "Linux/UNIX"
 SSH_PORT = 22
+OUR_RULE = "bamboo: SSH of the coordinator"
 TYPES_PER_QUESTION = 100
 
 Request = dict[str, Any]
@@ -45,7 +48,18 @@ class Launch:
 
 def name_of(cluster_id: str) -> str:
     """Of the cluster's group and key pair."""
-    return f"bamboo-{cluster_id}"
+    return f"{NAME_PREFIX}{cluster_id}"
+
+
+def cluster_of(name: str) -> str:
+    """Of an instance whose tags are gone, by its key pair's name; empty: it is not ours."""
+    return name.removeprefix(NAME_PREFIX) if name.startswith(NAME_PREFIX) else ""
+
+
+def node_of(token: str) -> str:
+    """Of an instance whose tags are gone: ``n3`` of the token ``demo-1a2b3c-n3-1.2``; empty: it says none."""
+    found = re.fullmatch(r".+-(n\d+)-\d+(\.\d+)?", token)
+    return found.group(1) if found else ""
 
 
 def tags(cluster_id: str, name: str, **more: str) -> list[dict[str, str]]:
@@ -156,9 +170,17 @@ def open_group_within(group_id: str) -> Request:
 
 
 def open_group_to(group_id: str, block: str) -> Request:
-    """SSH from a block of addresses, IPv4 or IPv6."""
+    """SSH from a block of addresses, IPv4 or IPv6. Its description says that the rule is ours to take back."""
+    return _ssh_rule(group_id, block, {"Description": OUR_RULE})
+
+
+def close_group_to(group_id: str, block: str) -> Request:
+    return _ssh_rule(group_id, block, {})
+
+
+def _ssh_rule(group_id: str, block: str, words: dict[str, str]) -> Request:
     ranges: dict[str, Any] = (
-        {"Ipv6Ranges": [{"CidrIpv6": block}]} if ":" in block else {"IpRanges": [{"CidrIp": block}]}
+        {"Ipv6Ranges": [{"CidrIpv6": block, **words}]} if ":" in block else {"IpRanges": [{"CidrIp": block, **words}]}
     )
     permission = {"IpProtocol": "tcp", "FromPort": SSH_PORT, "ToPort": SSH_PORT} | ranges
     return {"GroupId": group_id, "IpPermissions": [permission]}

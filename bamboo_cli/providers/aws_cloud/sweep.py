@@ -1,11 +1,12 @@
-"""Everything that carries a cluster's tag, in every region of it: what is left, and ending it."""
+"""Everything that is a cluster's, in every region of it: what is left, and ending it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from bamboo_cli.errors import CloudError, NotPermittedError
-from bamboo_cli.providers.aws_cloud import listing, operations, requests
+from bamboo_cli.errors import CloudError, CredentialsError, NotPermittedError
+from bamboo_cli.providers.aws_cloud import listing, operations, regions
 from bamboo_cli.providers.aws_cloud.calls import Calls
+from bamboo_cli.providers.aws_cloud.marked import marked
 from bamboo_cli.providers.aws_cloud.operations import Operation
 
 _LEFT: tuple[tuple[str, Operation, Callable[[str, Iterable[Any]], list[str]]], ...] = (
@@ -27,25 +28,31 @@ _GONE = (
 )
 
 
-def left_behind(calls: Calls, regions: Sequence[str], cluster_id: str) -> tuple[str, ...]:
-    """A line for each thing, and for each kind that may not be listed: its end is not proven. Raises CloudError."""
+def left_behind(calls: Calls, names: Sequence[str], cluster_id: str) -> tuple[str, ...]:
+    """``names``: of regions. A line for each thing, and for each kind that cannot be listed: its end is not proven.
+
+    Raises CredentialsError.
+    """
     found: list[str] = []
-    for region in regions:
+    for region in names:
         for what, operation, lines in _LEFT:
             try:
-                found += lines(region, _listed(calls, operation, region, cluster_id))
-            except NotPermittedError as error:
-                found.append(f"{region}: {what} cannot be listed: {error.message}")
+                found += lines(region, marked(calls, operation, region, cluster_id))
+            except CloudError as error:
+                told = regions.explained(calls, region, error)
+                if isinstance(told, CredentialsError) and not isinstance(told, NotPermittedError):
+                    raise told from error
+                found.append(f"{region}: {what} cannot be listed: {told.message}")
     return tuple(found)
 
 
-def clean(calls: Calls, regions: Sequence[str], cluster_id: str) -> None:
+def clean(calls: Calls, names: Sequence[str], cluster_id: str) -> None:
     """End all that is not an instance. What is still in use is left for the next try.
 
     Raises CloudError, once everything was tried, with what AWS refused.
     """
     refused: list[CloudError] = []
-    for region in regions:
+    for region in names:
         for operation, arguments in _endings(calls, region, cluster_id, refused):
             try:
                 calls.call(operation, region, expected=_NOT_YET + _GONE, **arguments)
@@ -62,8 +69,8 @@ def _endings(
 
     def listed(operation: Operation) -> list[Any]:
         try:
-            return _listed(calls, operation, region, cluster_id)
-        except NotPermittedError as error:
+            return marked(calls, operation, region, cluster_id)
+        except CloudError as error:
             refused.append(error)
             return []
 
@@ -81,10 +88,3 @@ def _endings(
         yield operations.DELETE_GROUP, {"GroupId": group["GroupId"]}
     for key in listed(operations.KEYS):
         yield operations.DELETE_KEY, {"KeyName": key["KeyName"]}
-
-
-def _listed(calls: Calls, operation: Operation, region: str, cluster_id: str) -> list[Any]:
-    filters = requests.of_cluster(cluster_id)
-    if operation.pages is None:
-        return list(calls.ask(operation, region, Filters=filters).get("KeyPairs", ()))
-    return calls.items(operation, region, Filters=filters)

@@ -9,7 +9,7 @@ import os
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.aws import metadata
@@ -18,6 +18,7 @@ BRIDGE = "cloud0"
 PUBLIC_GATEWAY = "198.18.0.1"
 """What a machine sees when the tests connect to its public address."""
 PRIVATE_GATEWAY = "172.31.0.1"
+PUBLIC_NETWORK = "198.18.0.0/16"
 PRIVATE_NETWORK = "172.31.0.0/16"
 CLONE_NEWNET = 0x40000000
 METADATA_PORT = 80
@@ -51,16 +52,18 @@ def make(name: str, wire: str, addresses: Sequence[str]) -> None:
         f"addr add {metadata.ADDRESS}/32 dev lo",
         *(f"addr add {address}/32 dev eth0" for address in addresses),
         "link set eth0 up",
+        *(f"route add {network} dev eth0" for network in (PUBLIC_NETWORK, PRIVATE_NETWORK)),
         inside=name,
     )
 
 
-def set_routes(name: str, wanted: Mapping[str, bool]) -> None:
-    """Whom the machine can answer, by network. The others get no answer at all."""
-    _ip(
-        *(f"route replace {'' if yes else 'blackhole '}{to}{' dev eth0' if yes else ''}" for to, yes in wanted.items()),
-        inside=name,
-    )
+def filter_bridge(rules: str) -> None:
+    """``rules``: for nftables."""
+    try:
+        subprocess.run(["nft", "-f", "-"], input=rules, text=True, check=True, capture_output=True)
+    except subprocess.CalledProcessError as error:
+        error.add_note(error.stderr)
+        raise
 
 
 def remove(name: str) -> None:

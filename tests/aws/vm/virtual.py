@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.aws.machine import Admitted, Boot, Machine, Stopped
+from tests.aws.firewall import Gate, ruleset
+from tests.aws.machine import Boot, Machine, Stopped
 from tests.aws.metadata import ADDRESS, MetadataServer
 from tests.aws.vm import held, init, namespaces
 from tests.aws.vm.cloud_config import Seed, seed_of
@@ -33,7 +34,6 @@ class VirtualMachine:
     _process: "subprocess.Popen[bytes]"
     _metadata: MetadataServer
     _was_killed: bool = False
-    _admitted: Admitted | None = None
 
     def kill(self) -> None:
         if self._was_killed:
@@ -43,17 +43,6 @@ class VirtualMachine:
         self._process.wait()
         self._metadata.close()
         namespaces.remove(self.name)
-
-    def admit(self, admitted: Admitted) -> None:
-        """Packets come in from anywhere; the machine has a way back only to whom it admits."""
-        if admitted != self._admitted:
-            self._admitted = admitted
-            wanted = {
-                f"{namespaces.PUBLIC_GATEWAY}/32": admitted.public,
-                f"{namespaces.PRIVATE_GATEWAY}/32": admitted.private,
-                namespaces.PRIVATE_NETWORK: admitted.peers,
-            }
-            namespaces.set_routes(self.name, wanted)
 
     def stopped(self) -> Stopped | None:
         code = self._process.poll()
@@ -109,7 +98,6 @@ class Rack:
     disk_bytes: int = DISK_BYTES
     programs: Mapping[str, str] = field(default_factory=dict)
     """Scripts on the next machines by path, in place of what is there."""
-    callers: tuple[str, str] = (namespaces.PUBLIC_GATEWAY, namespaces.PRIVATE_GATEWAY)
     machines: list[VirtualMachine] = field(default_factory=list)
     _held: list[HeldStep] = field(default_factory=list)
     _num_made: int = 0
@@ -146,6 +134,9 @@ class Rack:
         machine = VirtualMachine(boot=boot, name=name, wire=wire, log=log, _process=process, _metadata=metadata)
         self.machines.append(machine)
         return machine
+
+    def admit(self, region: str, gates: Sequence[Gate]) -> None:
+        namespaces.filter_bridge(ruleset(region.replace("-", "_"), gates))
 
     def hold(self, step: str, *, after: bool = False) -> HeldStep:
         """All machines wait there; see ``held.py``."""

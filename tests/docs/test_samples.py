@@ -9,13 +9,15 @@ import yaml
 from bamboo_cli.config import JobConfig
 from bamboo_cli.job_file import load_job
 from bamboo_cli.job_mistakes import leaf_keys
-from tests.cluster import Bamboo
+from tests.cluster import Bamboo, Command
 from tests.docs import pages
-from tests.docs.command_tree import parse
+from tests.docs.command_tree import group, parse
 from tests.docs.pages import Block
 
 RUNS = "runs"
 """In a comment right above a block of a page: its commands are run, those of one page after each other."""
+TOUR = "runs on the local cloud"
+ENDLESS = ("--watch", "--follow", "-f")
 NO_KEYS = ("aws.py", "checkpoint.py", "local.py", "local.small")
 """Files, and the local cloud's type of instance."""
 LEAST_JOB = {"name": "sample", "steps": 10, "global_batch_size": 16, "microbatch_size": 4}
@@ -98,3 +100,30 @@ def test_commands_that_are_marked_run(page: str, bamboo: Bamboo) -> None:
                 done = bamboo.call(*arguments)
                 assert done.exit_code == 0, f"{block}: bamboo {' '.join(arguments)}\n{done.stderr}"
                 assert done.stdout, f"{block}: bamboo {' '.join(arguments)} says nothing"
+
+
+@pytest.mark.parametrize("block", pages.blocks(*pages.SHELL, mark=TOUR), ids=str)
+def test_the_tour_goes_as_it_is_told(block: Block, bamboo: Bamboo) -> None:
+    """With real nodes. Nobody is there to answer or to press Ctrl-C; `train` is looked away from while others run."""
+    bamboo.cluster = "my-job"
+    assert bamboo.call("init", "my-job").exit_code == 0
+    training: list[Command] = []
+    for verb, *arguments in pages.commands(block.text):
+        words = [verb, *(word for word in arguments if word not in ENDLESS), *(["--yes"] if asks(verb) else [])]
+        if verb == "train":
+            training.append(bamboo.begin(*words))
+            bamboo.until(lambda: bamboo.committed_steps() >= 5, "the first steps")
+            continue
+        done = bamboo.call(*words)
+        assert done.exit_code == 0, f"{block}: bamboo {' '.join(words)}\n{done.stderr}\n{bamboo.story()}"
+        if verb == "preempt":
+            bamboo.until(lambda: bamboo.events("failover"), "the failover")
+        if verb == "down":
+            bamboo.environment["BAMBOO_STEPS"] = str(bamboo.committed_steps() + 20)
+
+    assert [command.end().exit_code for command in training] == [1]  # it was stopped, and says so
+    assert "nothing is left running" in done.stdout.lower()
+
+
+def asks(verb: str) -> bool:
+    return any("--yes" in parameter.opts for parameter in group().commands[verb].params)

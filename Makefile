@@ -8,12 +8,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ISOLATED := $(BIN)/python -m tests.aws.isolated
 
-.PHONY: demo test lint format types imports tests trackers vms soak bench docs clean
+.PHONY: demo test lint format types imports tests trackers vms soak bench docs site clean
 
 demo: $(READY)
 	$(BIN)/bamboo demo --yes
 
-test: lint types imports tests vms
+test: lint types imports site tests vms
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -61,13 +61,17 @@ docs: $(READY)
 	$(BIN)/python -m bamboo_cli.reference
 	$(BIN)/python -m tests.cli.pictures
 
+# The site of docs/ in site/; a warning is an error.
+site: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 # Made again when what is installed has changed. TORCH comes first, so that a machine may choose its own build of it
 # (make TORCH=torch==2.13.0+cpu); without an ensurepip module (Debian) virtualenv makes the environment.
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || $(PYTHON) -m virtualenv $(VENV)
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --editable ".[train,aws,dev]"
+	$(BIN)/python -m pip install --quiet --editable ".[train,aws,docs,dev]"
 	touch $@

@@ -30,13 +30,13 @@ from bamboo_cli.commands import (
     verify,
 )
 from bamboo_cli.errors import BambooError, SignalledError
+from bamboo_cli.help_end import help_end
 from bamboo_cli.signals import Terminated
 
 EXIT_BUG = 3
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,  # plain help: importing rich would double the time it takes
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -64,13 +64,16 @@ def bamboo(
       bamboo demo              trains a small GPT while machines are taken away
       bamboo init my-job       writes a job file and a recipe to start from
       bamboo run my-job/job.yaml --yes
+
+    Every command has --help, with examples. Completion in your shell: `bamboo --install-completion`, then open a new
+    one.
     """
 
 
 _before = (init, demo, plan, check, prices, drill)
 _during = (run, up, train, status, logs, events, trace, cost, verify, eval, export, preempt, down)
 for _command in (*_before, *_during):
-    app.command(_command.__name__.rpartition(".")[2])(_command.command)
+    app.command(_command.__name__.rpartition(".")[2], epilog=help_end(_command.command))(_command.command)
 app.add_typer(cron.app, name="cron")
 
 

@@ -5,6 +5,7 @@ checks that they are current.
 """
 
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -16,6 +17,7 @@ from bamboo_cli.config import CheckpointConfig, DrillConfig, JobConfig, LocalClo
 from bamboo_cli.config_aws import AwsConfig
 from bamboo_cli.config_trackers import MlflowConfig, WandbConfig
 
+SEE_ALSO = "See also: "
 DOCS = Path(__file__).parent.parent / "docs"
 
 _JOB_FILE_INTRO = """# The job file
@@ -39,9 +41,26 @@ This page is made from `bamboo_cli/config.py` (`make docs`).
 
 _COMMANDS_INTRO = """# Commands
 
-Each has `--help`. Results go to standard output, everything else to standard error. Exit codes: 0 done,
-1 failed with a message, 2 wrong usage or a mistake in the job file, 3 a bug in Bamboo (with a traceback), 4 a run was
-stopped at a limit of its job, 5 a night of `bamboo cron` was left out since another run was on, 130 Ctrl-C.
+Each has `--help`, which says what is here and more. Results go to standard output, everything else to standard error.
+
+| exit code | meaning |
+| --- | --- |
+| 0 | done |
+| 1 | failed; the message says what to do next ([troubleshooting](troubleshooting.md) says more) |
+| 2 | wrong usage, or a mistake in the job file |
+| 3 | a bug in Bamboo, with a traceback |
+| 4 | `run` and `train`: the run was stopped in order at a limit of its job |
+| 5 | `cron`: the night was left out, since another run was on |
+| 130 | Ctrl-C; 128 + n: another signal n |
+
+| environment variable | meaning |
+| --- | --- |
+| `BAMBOO_HOME` | the folder of all that Bamboo keeps; by default the platform's, `~/.local/state/bamboo` on Linux |
+| `BAMBOO_KEY` | a key of the [job file](job-file.md), such as `BAMBOO_STEPS`, `BAMBOO_CHECKPOINT__EVERY` |
+| `AWS_PROFILE`, `AWS_ACCESS_KEY_ID`, … | who you are, as for the AWS CLI |
+
+`bamboo --install-completion` makes the shell complete commands, options, clusters, nodes, runs, job files and values;
+`bamboo --show-completion` prints what it would install.
 
 This page is made from the help texts (`make docs`).
 """
@@ -117,17 +136,29 @@ def _default(field: FieldInfo) -> str:
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
-def commands_page() -> str:
+def commands() -> dict[str, Any]:
     import typer.main
 
     from bamboo_cli.main import app
 
+    return dict(_below(typer.main.get_command(app)))
+
+
+def _below(group: Any) -> Iterator[tuple[str, Any]]:
+    """With those of groups, such as ``cron add``; without what is not for people."""
+    for name, command in group.commands.items():
+        if not command.hidden:
+            yield name, command
+            if hasattr(command, "commands"):
+                yield from ((f"{name} {inner}", found) for inner, found in _below(command))
+
+
+def commands_page() -> str:
     lines = [_COMMANDS_INTRO]
-    for name, command in _commands(typer.main.get_command(app)):
+    for name, command in commands().items():
         arguments = [p for p in command.params if p.param_type_name == "argument"]
         options = [p for p in command.params if p.param_type_name == "option"]
-        usage = " ".join([f"bamboo {name}", *(_argument(p) for p in arguments)])
-        lines += [f"## {usage}", "", *_paragraphs(command.help), ""]
+        lines += [f"## {_heading(name)}", *_paragraphs(command.help), ""]
         rows = [f"| `{_argument(p)}` | {p.help} |" for p in arguments]
         rows += [f"| {', '.join(f'`{opt}`' for opt in p.opts)} | {p.help} |" for p in options]
         if rows:
@@ -135,13 +166,9 @@ def commands_page() -> str:
     return "\n".join(lines)
 
 
-def _commands(group: Any) -> Iterator[tuple[str, Any]]:
-    """With those of groups, such as ``cron add``; without what is not for people."""
-    for name, command in group.commands.items():
-        if not command.hidden:
-            yield name, command
-            if hasattr(command, "commands"):
-                yield from ((f"{name} {inner}", found) for inner, found in _commands(command))
+def _heading(verb: str) -> str:
+    arguments = [p for p in commands()[verb].params if p.param_type_name == "argument"]
+    return " ".join([f"bamboo {verb}", *(_argument(p) for p in arguments)])
 
 
 def _argument(parameter: Any) -> str:
@@ -150,12 +177,25 @@ def _argument(parameter: Any) -> str:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """The help text; its example (after a line with a backspace, which keeps it as it is) as a code block."""
-    prose, _, example = inspect.cleandoc(text).partition("\b\n")
-    yield prose.strip()
-    if example:
-        title, _, code = example.partition("\n")
-        yield from ("", title, "", "```", inspect.cleandoc(code).strip(), "```")
+    """The help text; what a line with a backspace keeps as it is becomes a code block below its title."""
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        yield ""
+        if paragraph.startswith("\b\n"):
+            title, _, code = paragraph.removeprefix("\b\n").partition("\n")
+            yield from (title, "", "```", inspect.cleandoc(code), "```")
+        else:
+            yield _with_links(paragraph) if paragraph.startswith(SEE_ALSO) else paragraph
+
+
+def _with_links(text: str) -> str:
+    """`See also: bamboo up, docs/aws.md.`"""
+    text = re.sub(r"bamboo ([a-z]+)", lambda found: f"[bamboo {found[1]}](#{_anchor(found[1])})", text)
+    return re.sub(r"docs/([a-z-]+\.md)", r"[\1](\1)", text)
+
+
+def _anchor(verb: str) -> str:
+    """What GitHub and MkDocs make of a command's heading."""
+    return re.sub(r"[^a-z0-9 -]", "", _heading(verb).lower()).replace(" ", "-")
 
 
 def main() -> None:

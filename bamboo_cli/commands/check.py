@@ -5,12 +5,16 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli import completion
 from bamboo_cli.commands import options
 
 
 def command(
-    cloud: Annotated[str, typer.Argument(help="Which cloud: aws.", metavar="CLOUD")],
-    job: Annotated[Path | None, typer.Argument(help="The job that is to run there.", metavar="JOB")] = None,
+    cloud: Annotated[str, typer.Argument(help="Which cloud: aws.", metavar="CLOUD", autocompletion=completion.clouds)],
+    job: Annotated[
+        Path | None,
+        typer.Argument(help="The job that is to run there.", metavar="JOB", autocompletion=completion.job_files),
+    ] = None,
     settings: options.Settings = None,
     policy: Annotated[
         bool, typer.Option("--policy", help="Only print the policy that allows all that Bamboo does, and no more.")
@@ -23,9 +27,12 @@ def command(
     What AWS can be asked without doing it, is asked (a dry run). Exits with 1 if there is a problem.
 
     \b
-    Example:
+    Examples:
       bamboo check aws job.yaml
+      bamboo check aws job.yaml --set nodes=16 --json
       bamboo check aws --policy
+
+    See also: bamboo prices, bamboo up, docs/aws.md, docs/troubleshooting.md.
     """
     import bamboo_templates
 

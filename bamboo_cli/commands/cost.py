@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli import completion
 from bamboo_cli.commands import options
 
 
@@ -30,9 +31,15 @@ def command(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="Only from then on: 7d, 36h, today, 2026-11-01, 2026-11-01T14:30."),
+        typer.Option(
+            metavar="WHEN",
+            help="Only from then on: 7d, 36h, today, 2026-11-01, 2026-11-01T14:30.",
+            autocompletion=completion.periods,
+        ),
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Only up to then.")] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only up to then, said alike.", autocompletion=completion.periods)
+    ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="JSON instead of text; money in millionths of a dollar.")
     ] = False,
@@ -50,8 +57,11 @@ def command(
     \b
     Examples:
       bamboo cost
-      bamboo cost --all --since 30d --by day --by type
+      bamboo cost --cluster my-job --html bill.html
+      bamboo cost --all --since 30d --until today --by day --by type
       bamboo cost --csv > charges.csv
+
+    See also: bamboo prices, bamboo status, docs/money.md.
     """
     import time
 

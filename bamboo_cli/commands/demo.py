@@ -17,7 +17,10 @@ the middle of a step. Nothing is lost: every machine also keeps its neighbour's 
 
 def command(
     folder: Annotated[
-        Path | None, typer.Option(help="Where to keep its state and the model.", show_default="Bamboo's folder/demo")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Where to keep its state and the model.", show_default="Bamboo's folder/demo"
+        ),
     ] = None,
     yes: options.Yes = False,
 ) -> None:
@@ -27,8 +30,11 @@ def command(
     the model stays there, and nothing is left running.
 
     \b
-    Example:
-      bamboo demo --folder /tmp/bamboo-demo
+    Examples:
+      bamboo demo
+      bamboo demo --yes --folder /tmp/bamboo-demo
+
+    See also: bamboo init, bamboo drill, docs/local-cloud.md.
     """
     import os
     from functools import partial

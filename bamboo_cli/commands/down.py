@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli import completion
 from bamboo_cli.commands import options
 
 
@@ -15,7 +16,12 @@ def command(
     ] = False,
     cluster_id: Annotated[
         str | None,
-        typer.Option("--cluster-id", help="AWS: whatever carries this tag, where the cluster's record is lost."),
+        typer.Option(
+            "--cluster-id",
+            metavar="ID",
+            help="AWS: whatever carries this tag, where the cluster's record is lost.",
+            autocompletion=completion.cluster_ids,
+        ),
     ] = None,
     yes: options.Yes = False,
     json: options.Json = False,
@@ -27,8 +33,12 @@ def command(
     cluster's tag, whatever the record says.
 
     \b
-    Example:
+    Examples:
       bamboo down --yes
+      bamboo down --cluster my-job --now --all-regions
+      bamboo down --cluster-id my-job-3f2a1c
+
+    See also: bamboo up, bamboo cost, bamboo check, docs/aws.md.
     """
     import time
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli import completion
 from bamboo_cli.commands import options
 
 
@@ -13,7 +14,9 @@ def command(
     losses: Annotated[
         str,
         typer.Option(
-            metavar="LIST", help="What is done: some of notice, kill, kill-in-step, freeze, freeze-node, cut; in order."
+            metavar="LIST",
+            help="What is done: some of notice, kill, kill-in-step, freeze, freeze-node, cut; in order.",
+            autocompletion=completion.losses,
         ),
     ] = "notice,kill,kill-in-step,freeze",
     steps: Annotated[
@@ -31,8 +34,12 @@ def command(
     Ctrl-C. With --json the last line of standard output is one JSON object.
 
     \b
-    Example:
+    Examples:
+      bamboo drill job.yaml
       bamboo drill job.yaml --losses kill-in-step,freeze --set lease_s=5
+      bamboo drill job.yaml --yes --steps 40 --seed 7 --json
+
+    See also: bamboo verify, bamboo trace, docs/drill.md.
     """
     from bamboo_cli import clusters, output, paths
     from bamboo_cli.drills import rehearsal

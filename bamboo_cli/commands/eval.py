@@ -4,11 +4,15 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli import completion
 from bamboo_cli.commands import options
 
 
 def command(
-    run: Annotated[str | None, typer.Argument(help="Which run; by default the newest.", show_default=False)] = None,
+    run: Annotated[
+        str | None,
+        typer.Argument(help="Which run; by default the newest.", show_default=False, autocompletion=completion.runs),
+    ] = None,
     data: Annotated[
         str | None,
         typer.Option(
@@ -31,8 +35,11 @@ def command(
     the run goes on, and after `bamboo down`.
 
     \b
-    Example:
+    Examples:
       bamboo eval --batches 20
+      bamboo eval my-job-3f2a1c-1 --step 499 --data training
+
+    See also: bamboo export, bamboo verify, docs/export.md.
     """
     from bamboo_cli import output, saved_model
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli import completion
 from bamboo_cli.commands import options
 
 
@@ -11,12 +12,22 @@ def command(
     cluster: options.Cluster = None,
     node: Annotated[
         str | None,
-        typer.Option(help="Only lines about this node, such as n3, or that name it, and what its loss led to."),
+        typer.Option(
+            metavar="NODE",
+            help="Only lines about this node, such as n3, or that name it, and what its loss led to.",
+            autocompletion=completion.all_nodes,
+        ),
     ] = None,
-    run: Annotated[str | None, typer.Option(help="Only the story of this run.")] = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Only the story of this run.", autocompletion=completion.runs)
+    ] = None,
     loss: Annotated[
         str | None,
-        typer.Option(metavar="NODE", help="The loss of this node step by step, with times; or `latest`, or `all`."),
+        typer.Option(
+            metavar="NODE",
+            help="The loss of this node step by step, with times; or `latest`, or `all`.",
+            autocompletion=completion.lost_nodes,
+        ),
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Only the newest so many.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing new ones until Ctrl-C.")] = False,
@@ -32,6 +43,10 @@ def command(
     Examples:
       bamboo events --node n3
       bamboo events --loss latest
+      bamboo events -n 20 --follow
+      bamboo events --run my-job-3f2a1c-1 --cluster my-job
+
+    See also: bamboo logs, bamboo trace, docs/terminal.md, docs/coordinator.md.
     """
     from bamboo_cli import output, records, stories
     from bamboo_cli.coordinator.reader import read_events

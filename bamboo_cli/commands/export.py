@@ -4,11 +4,15 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli import completion
 from bamboo_cli.commands import options
 
 
 def command(
-    run: Annotated[str | None, typer.Argument(help="Which run; by default the newest.", show_default=False)] = None,
+    run: Annotated[
+        str | None,
+        typer.Argument(help="Which run; by default the newest.", show_default=False, autocompletion=completion.runs),
+    ] = None,
     to: Annotated[str | None, typer.Option(metavar="FOLDER", help="Where: a folder, or any fsspec URL.")] = None,
     step: Annotated[
         int | None, typer.Option(min=0, help="The checkpoint of this step; by default the newest.", show_default=False)
@@ -23,8 +27,11 @@ def command(
     already are replaced.
 
     \b
-    Example:
+    Examples:
       bamboo export --to my-model
+      bamboo export my-job-3f2a1c-1 --step 499 --to s3://my-bucket/my-model
+
+    See also: bamboo eval, bamboo verify, docs/export.md, docs/checkpoints.md.
     """
     from bamboo_cli import output, saved_model
     from bamboo_cli.errors import UsageError

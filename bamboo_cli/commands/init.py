@@ -12,13 +12,18 @@ def command(
         bool, typer.Option("--minimal", help="Only a job file of four lines, for the gpt2 recipe.")
     ] = False,
 ) -> None:
-    """Write a commented job file and a recipe to start from. The job is named after the folder.
+    """Write a commented job file and a recipe to start from.
+
+    The job is named after the folder. Nothing is written over, and nothing is rented: look at the files, then at the
+    plan.
 
     \b
-    Example:
+    Examples:
       bamboo init my-job
+      bamboo init small --minimal
       bamboo plan my-job/job.yaml
-      bamboo run my-job/job.yaml
+
+    See also: bamboo plan, bamboo run, docs/job-file.md, docs/recipes.md.
     """
     import shlex
 

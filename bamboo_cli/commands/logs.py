@@ -4,12 +4,14 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli import completion
 from bamboo_cli.commands import options
 
 
 def command(
     nodes: Annotated[
-        list[str] | None, typer.Argument(help="Only these nodes, such as n2 n5.", metavar="NODE...")
+        list[str] | None,
+        typer.Argument(help="Only these nodes, such as n2 n5.", metavar="NODE...", autocompletion=completion.all_nodes),
     ] = None,
     cluster: options.Cluster = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="The last so many lines of each log.")] = 20,
@@ -28,6 +30,9 @@ def command(
     Examples:
       bamboo logs n2 -f
       bamboo logs --grep "error|traceback" -n 100
+      bamboo logs n2 n5 --lines 200 --cluster my-job
+
+    See also: bamboo events, bamboo status, docs/terminal.md, docs/troubleshooting.md.
     """
     from bamboo_cli import clusters, log_files, output
     from bamboo_cli.coordinator.reader import read_instances

@@ -11,8 +11,12 @@ def command(job: options.Job, settings: options.Settings = None, json: options.J
     is tried as well, which tells its memory.
 
     \b
-    Example:
-      bamboo plan job.yaml --set stages=4
+    Examples:
+      bamboo plan job.yaml
+      bamboo plan job.yaml --set stages=4 --set redundancy=auto
+      bamboo plan job.yaml --json
+
+    See also: bamboo drill, bamboo prices, docs/planner.md, docs/job-file.md.
     """
     from bamboo_cli import output
     from bamboo_cli.job_file import load_job

@@ -4,11 +4,15 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli import completion
 from bamboo_cli.commands import options
 
 
 def command(
-    node: Annotated[str, typer.Argument(help="The node to take, such as n2.", metavar="NODE")],
+    node: Annotated[
+        str,
+        typer.Argument(help="The node to take, such as n2.", metavar="NODE", autocompletion=completion.present_nodes),
+    ],
     no_notice: Annotated[bool, typer.Option("--no-notice", help="At once, without warning.")] = False,
     cluster: options.Cluster = None,
     yes: options.Yes = False,
@@ -19,8 +23,12 @@ def command(
     place unless the job file says `local.replace: false`. On AWS a notice takes `aws.fault_injection_role`.
 
     \b
-    Example:
+    Examples:
+      bamboo preempt n2
       bamboo preempt n2 --no-notice --yes
+      bamboo preempt n2 --cluster my-job
+
+    See also: bamboo events, bamboo drill, docs/local-cloud.md.
     """
     import time
 

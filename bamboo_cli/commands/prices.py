@@ -5,16 +5,34 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli import completion
 from bamboo_cli.commands import options
 
 
 def command(
-    job: Annotated[Path | None, typer.Argument(help="Take regions and types from this job.", metavar="JOB")] = None,
+    job: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Take regions and types from this job.", metavar="JOB", autocompletion=completion.job_files
+        ),
+    ] = None,
     types: Annotated[
-        list[str] | None, typer.Option("--type", metavar="TYPE", help="An instance type of EC2. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            help="An instance type of EC2, such as g5.xlarge. Repeatable.",
+            autocompletion=completion.instance_types,
+        ),
     ] = None,
     regions: Annotated[
-        list[str] | None, typer.Option("--region", metavar="REGION", help="A region of AWS. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--region",
+            metavar="REGION",
+            help="A region of AWS, such as us-west-2. Repeatable.",
+            autocompletion=completion.regions,
+        ),
     ] = None,
     settings: options.Settings = None,
     json: options.Json = False,
@@ -22,11 +40,16 @@ def command(
     """Show what spot instances of EC2 cost, zone by zone.
 
     The price now, its range over 7 days, the price on demand and what is saved; and how often clusters of this machine
-    rented there and were preempted.
+    rented there and were preempted. It asks AWS, so it takes credentials and `pip install 'bamboo-train[aws]'`; asking
+    is free and rents nothing.
 
     \b
-    Example:
+    Examples:
+      bamboo prices job.yaml
       bamboo prices --type g5.xlarge --type g6.xlarge --region us-west-2
+      bamboo prices job.yaml --set nodes=16 --json
+
+    See also: bamboo check, bamboo cost, docs/money.md.
     """
     import time
     from dataclasses import replace

@@ -13,13 +13,19 @@ def command(
 ) -> None:
     """Rent, train, show the bill and give everything back.
 
-    That is up, train and down in one. Everything is given back however the run ends; the exit code is 1 if it failed.
-    With --json the last line of standard output is one JSON object about the run. SIGTERM and SIGHUP stop the run with
-    a checkpoint and give everything back. Ctrl-C detaches: the run goes on, and so does the bill, until `bamboo down`.
+    That is up, train and down in one. Everything is given back however the run ends; the exit code is 1 if it failed,
+    4 if it was stopped at a limit of its job (`max_cost_usd`, `max_hours`, `deadline`). With --json the last line of
+    standard output is one JSON object about the run. SIGTERM and SIGHUP stop the run with a checkpoint and give
+    everything back. Ctrl-C detaches: the run goes on, and so does the bill, until `bamboo down`.
 
     \b
-    Example, for a script (for cron there is `bamboo cron`):
+    Examples (for cron there is `bamboo cron`):
+      bamboo run job.yaml
       bamboo run job.yaml --yes --json | tail -n 1
+      bamboo run job.yaml --yes --cluster second --set steps=500
+      bamboo run job.yaml --resume latest
+
+    See also: bamboo up, bamboo train, bamboo down, bamboo cron, docs/tutorial.md.
     """
     from bamboo_cli import output, resuming, training
     from bamboo_cli.job_file import load_job, read_text

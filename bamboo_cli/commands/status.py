@@ -19,8 +19,12 @@ def command(
     standard output is no terminal, it is a line now and then, and the events.
 
     \b
-    Example:
-      bamboo status --watch
+    Examples:
+      bamboo status
+      bamboo status --watch --cluster my-job
+      bamboo status --json
+
+    See also: bamboo events, bamboo logs, bamboo cost, docs/terminal.md.
     """
     import time
 

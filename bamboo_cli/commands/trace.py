@@ -5,11 +5,15 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli import completion
 from bamboo_cli.commands import options
 
 
 def command(
-    run: Annotated[str | None, typer.Argument(help="Which run; by default the newest.", metavar="RUN")] = None,
+    run: Annotated[
+        str | None,
+        typer.Argument(help="Which run; by default the newest.", metavar="RUN", autocompletion=completion.runs),
+    ] = None,
     cluster: options.Cluster = None,
     step: Annotated[
         int | None, typer.Option(min=0, help="Only this step; with its neighbours where a failover lies in it.")
@@ -31,8 +35,12 @@ def command(
     https://ui.perfetto.dev or chrome://tracing. Works while the run is on, after it, and with the coordinator dead.
 
     \b
-    Example:
+    Examples:
+      bamboo trace
       bamboo trace --step 12 --svg
+      bamboo trace my-job-3f2a1c-1 --cluster my-job --output run.json
+
+    See also: bamboo events, bamboo verify, docs/trace.md.
     """
     from bamboo_cli import clusters
     from bamboo_cli import output as out

@@ -13,11 +13,16 @@ def command(
     """Train on a cluster that is up, and look on.
 
     Ctrl-C detaches: the run goes on, and the same command again looks on again, as does `bamboo status --watch`. Where
-    standard output is no terminal there is one line a step.
+    standard output is no terminal there is one line a step. Nothing is given back in the end: that
+    does `bamboo down`. Exit code 4: the run was stopped at a limit of its job.
 
     \b
-    Example:
+    Examples:
       bamboo train job.yaml
+      bamboo train job.yaml --set steps=500 --json
+      bamboo train job.yaml --cluster second --resume latest
+
+    See also: bamboo up, bamboo status, bamboo down, docs/checkpoints.md.
     """
     from bamboo_cli import clusters, output, resuming, training
     from bamboo_cli.job_file import load_job, read_text

@@ -22,11 +22,15 @@ def command(
 
     The coordinator stays behind as a daemon. On a cluster that is up already it only starts the coordinator again,
     should that have died; nodes that live are taken up again and training goes on.
+    Nodes cost money from now on, whether or not anything trains, until `bamboo down`.
 
     \b
-    Example:
+    Examples:
       bamboo up job.yaml --dry-run
       bamboo up job.yaml --yes
+      bamboo up job.yaml --cluster second --set nodes=6
+
+    See also: bamboo train, bamboo down, bamboo check, docs/aws.md.
     """
     from bamboo_cli import output
     from bamboo_cli.aws_rehearsal import rehearse

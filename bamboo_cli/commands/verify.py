@@ -4,11 +4,15 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli import completion
 from bamboo_cli.commands import options
 
 
 def command(
-    run: Annotated[str | None, typer.Argument(help="Which run; by default the newest.", show_default=False)] = None,
+    run: Annotated[
+        str | None,
+        typer.Argument(help="Which run; by default the newest.", show_default=False, autocompletion=completion.runs),
+    ] = None,
     cluster: options.Cluster = None,
     steps: Annotated[
         str | None,
@@ -24,8 +28,12 @@ def command(
     steps that are computed again in one undisturbed process have the same bits. Exit code 0 only if all of it holds.
 
     \b
-    Example:
+    Examples:
+      bamboo verify
       bamboo verify --steps 10:14
+      bamboo verify my-job-3f2a1c-1 --cluster my-job --ledger
+
+    See also: bamboo drill, bamboo trace, docs/verify.md.
     """
     from bamboo_cli import output
     from bamboo_cli.errors import NotVerifiedError

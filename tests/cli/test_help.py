@@ -4,8 +4,6 @@ import subprocess
 import sys
 import time
 
-import pytest
-
 HEAVY = (
     *("torch", "boto3", "google", "sqlalchemy", "pydantic", "rich", "websockets", "yaml", "psutil", "asyncio"),
     *("cronsim", "crontab"),
@@ -42,28 +40,3 @@ def test_help_takes_less_than_twice_what_importing_typer_takes() -> None:
     pairs = [(seconds(show_help), seconds("import typer")) for _ in range(7)]
 
     assert min(p[0] for p in pairs) < 2 * min(p[1] for p in pairs)
-
-
-@pytest.mark.parametrize(
-    "verb",
-    "init demo drill up train status logs events trace preempt cost verify eval export down run plan cron".split(),  # noqa: SIM905
-)
-def test_every_command_teaches_with_an_example(verb: str) -> None:
-    import typer.main
-
-    from bamboo_cli.main import app
-
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-
-    assert f"bamboo {verb}" in commands[verb].help
-
-
-@pytest.mark.parametrize("verb", ["add", "list", "remove", "run-now"])
-def test_every_command_about_schedules_teaches_with_an_example(verb: str) -> None:
-    import typer.main
-
-    from bamboo_cli.main import app
-
-    group = typer.main.get_command(app).commands["cron"]  # type: ignore[attr-defined]
-
-    assert f"bamboo cron {verb}" in group.commands[verb].help

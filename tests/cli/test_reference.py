@@ -40,18 +40,3 @@ def test_every_command_and_option_on_the_page_exists(page: str) -> None:
         known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
         for option in re.findall(r"(?<!\S)--?[a-z][a-z-]*", rest):
             assert option in known, f"{page}: bamboo {verb} {option}"
-
-
-def test_every_link_of_the_readme_and_the_index_leads_somewhere() -> None:
-    for page in ("README.md", "docs/README.md"):
-        text = (ROOT / page).read_text(encoding="utf-8")
-        for target in re.findall(r"\]\(([^)#:]+)\)", text):
-            assert ((ROOT / page).parent / target).exists(), f"{page}: {target}"
-
-
-def test_the_index_names_every_page() -> None:
-    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-
-    assert set(re.findall(r"\]\(([a-z-]+\.md)\)", index)) == {
-        path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md"
-    }

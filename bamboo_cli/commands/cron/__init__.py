@@ -3,6 +3,7 @@
 import typer
 
 from bamboo_cli.commands.cron import add, list, night, remove, run_now
+from bamboo_cli.help_end import help_end
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -17,8 +18,10 @@ app = typer.Typer(
     Example:
       bamboo cron add "0 2 * * *" job.yaml --set max_hours=5
       bamboo cron list
+
+    See also: bamboo run, docs/cron.md.
     """,
 )
 for _name, _command in {"add": add, "list": list, "remove": remove, "run-now": run_now}.items():
-    app.command(_name)(_command.command)
+    app.command(_name, epilog=help_end(_command.command))(_command.command)
 app.command("night", hidden=True)(night.command)

@@ -56,8 +56,11 @@ def command(
     what would fail for want of it is refused now. Nothing is rented yet: `bamboo cron run-now` tries it.
 
     \b
-    Example:
+    Examples:
       bamboo cron add "0 2 * * *" job.yaml --set max_hours=5 --notify 'mail -s bamboo me@example.org'
+      bamboo cron add @daily job.yaml --id nightly --env AWS_PROFILE=training --env-file secrets.env --systemd
+
+    See also: bamboo cron run-now, bamboo cron list, bamboo run, docs/cron.md.
     """
     from bamboo_cli import output, paths
     from bamboo_cli.cron import adding, entries, environment, notifying

@@ -4,13 +4,17 @@ from bamboo_cli.commands import options
 
 
 def command(json: options.Json = False) -> None:
-    """Show the jobs on a schedule: when next, how the last night went, where its log is.
+    """Show the jobs on a schedule.
 
-    Exits with 0 whatever is wrong with an entry; that is shown beside it.
+    When each is next, how its last night went, where its log is. Exits with 0 whatever is wrong with an entry; that is
+    shown beside it.
 
     \b
-    Example:
+    Examples:
       bamboo cron list
+      bamboo cron list --json
+
+    See also: bamboo cron add, bamboo status, docs/cron.md.
     """
     from bamboo_cli import output, paths
     from bamboo_cli.cron.shown import show_all

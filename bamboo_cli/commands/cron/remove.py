@@ -4,9 +4,19 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli import completion
+
 
 def command(
-    entry: Annotated[str, typer.Argument(help="The entry's id, or its job file.", metavar="ENTRY", show_default=False)],
+    entry: Annotated[
+        str,
+        typer.Argument(
+            help="The entry's id, or its job file.",
+            metavar="ENTRY",
+            show_default=False,
+            autocompletion=completion.schedules,
+        ),
+    ],
 ) -> None:
     """Take a job off its schedule.
 
@@ -15,6 +25,8 @@ def command(
     \b
     Example:
       bamboo cron remove my-job
+
+    See also: bamboo cron list, bamboo down, docs/cron.md.
     """
     from bamboo_cli import output
     from bamboo_cli.cron.removing import remove

@@ -4,11 +4,20 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli import completion
 from bamboo_cli.commands import options
 
 
 def command(
-    entry: Annotated[str, typer.Argument(help="The entry's id, or its job file.", metavar="ENTRY", show_default=False)],
+    entry: Annotated[
+        str,
+        typer.Argument(
+            help="The entry's id, or its job file.",
+            metavar="ENTRY",
+            show_default=False,
+            autocompletion=completion.schedules,
+        ),
+    ],
     anew: Annotated[bool, typer.Option("--anew", help="Begin at step 0, rather than go on.")] = False,
     json: options.Json = False,
 ) -> None:
@@ -20,6 +29,8 @@ def command(
     \b
     Example:
       bamboo cron run-now my-job
+
+    See also: bamboo cron list, bamboo cron add, bamboo run, docs/cron.md.
     """
     from bamboo_cli import output
     from bamboo_cli.cron import nights

@@ -8,7 +8,7 @@ DATE = "2026-11-30"
 SOURCE = f"an estimate of {DATE}"
 """What such a price is called wherever it is shown: AWS has not told it."""
 
-_REGIONS = ("us-east-1", "us-east-2", "us-west-2")
+REGIONS = ("us-east-1", "us-east-2", "us-west-2")
 _USD_PER_HOUR = {
     "g4dn.xlarge": 0.526,
     "g4dn.2xlarge": 0.752,
@@ -61,4 +61,8 @@ _USD_PER_HOUR = {
 
 def on_demand_usd_per_hour(region: str, instance_type: str) -> float | None:
     """None: not in the list."""
-    return _USD_PER_HOUR.get(instance_type) if region in _REGIONS else None
+    return _USD_PER_HOUR.get(instance_type) if region in REGIONS else None
+
+
+def instance_types() -> tuple[str, ...]:
+    return tuple(_USD_PER_HOUR)

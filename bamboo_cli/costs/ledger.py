@@ -9,7 +9,7 @@ micro-dollars, so sums by any grouping agree exactly with the total.
 import itertools
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, mul, sub
 from typing import NamedTuple
@@ -157,13 +157,12 @@ class _Tariff:
         """The first price also holds before it."""
         return max(0, bisect_right(self._starts, moment) - 1)
 
-    def between(self, begin: int, end: int) -> int:
-        """In whole micro-dollars."""
+    def upto(self, moment: int) -> int:
+        """In micro-dollars an hour, times microseconds. What lies between two moments is the difference."""
         if self._only is not None:
-            return _whole((end - begin) * self._only)
-        first, last = self.index(begin), self.index(end)
-        before = self._before[first] + (begin - self._starts[first]) * self._per_hour[first]
-        return _whole(self._before[last] + (end - self._starts[last]) * self._per_hour[last] - before)
+            return moment * self._only
+        number = self.index(moment)
+        return self._before[number] + (moment - self._starts[number]) * self._per_hour[number]
 
 
 class _Market:
@@ -176,10 +175,12 @@ class _Market:
         self._on_demand = _Tariff(starts, [price.on_demand_microusd_per_hour for price in prices])
         self._sources = tuple(dict.fromkeys(price.price_source for price in prices))
 
-    def costs(self, from_at: float, to_at: float) -> tuple[int, int]:
-        """Spot and on demand."""
-        begin, end = _microseconds(from_at), _microseconds(to_at)
-        return self._spot.between(begin, end), self._on_demand.between(begin, end)
+    def costs(self, edges: Sequence[float]) -> Iterator[tuple[int, int]]:
+        """Spot and on demand, from each of the moments to the next one, in whole micro-dollars."""
+        moments = list(map(_microseconds, edges))
+        upto = [(self._spot.upto(moment), self._on_demand.upto(moment)) for moment in moments]
+        for (spot, on_demand), (next_spot, next_on_demand) in itertools.pairwise(upto):
+            yield _whole(next_spot - spot), _whole(next_on_demand - on_demand)
 
     def sources(self, from_at: float, to_at: float) -> str:
         if len(self._sources) == 1:
@@ -233,25 +234,18 @@ def _charges_of(
     further = cuts[bisect_left(cuts, start) : bisect_right(cuts, end)]
     edges = sorted({start, end, *runs.changes(start, end), *further})
     return [
-        _charge(rental, cluster_id, market, runs.at(from_at), from_at, to_at)
-        for from_at, to_at in itertools.pairwise(edges)
+        Charge(
+            cluster_id=cluster_id,
+            instance_id=rental.instance_id,
+            node_id=rental.node_id,
+            zone=rental.zone,
+            instance_type=rental.instance_type,
+            run_id=runs.at(from_at),
+            from_at=from_at,
+            to_at=to_at,
+            price_source=market.sources(from_at, to_at),
+            spot_microusd=spot if rental.is_spot else on_demand,
+            on_demand_microusd=on_demand,
+        )
+        for (from_at, to_at), (spot, on_demand) in zip(itertools.pairwise(edges), market.costs(edges), strict=True)
     ]
-
-
-def _charge(
-    rental: Rental, cluster_id: str, market: _Market, run_id: str | None, from_at: float, to_at: float
-) -> Charge:
-    spot, on_demand = market.costs(from_at, to_at)
-    return Charge(
-        cluster_id=cluster_id,
-        instance_id=rental.instance_id,
-        node_id=rental.node_id,
-        zone=rental.zone,
-        instance_type=rental.instance_type,
-        run_id=run_id,
-        from_at=from_at,
-        to_at=to_at,
-        price_source=market.sources(from_at, to_at),
-        spot_microusd=spot if rental.is_spot else on_demand,
-        on_demand_microusd=on_demand,
-    )

@@ -9,10 +9,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
+from functools import cache
 from operator import attrgetter
 
 from bamboo_cli.costs.ledger import Charge
-from bamboo_cli.costs.periods import day_of
+from bamboo_cli.costs.periods import day_of, midnights
 from bamboo_cli.providers.base import ON_DEMAND
 
 MILLION = 1_000_000
@@ -151,13 +152,18 @@ def amount(charges: Iterable[Charge]) -> Amount:
         spot += charge.spot_microusd
         on_demand += charge.on_demand_microusd
         sources[charge.price_source] = None
-    notes = dict.fromkeys(source.partition(ON_DEMAND)[2] for source in sources)
     return Amount(
         seconds=seconds,
         spot_microusd=spot,
         on_demand_microusd=on_demand,
-        on_demand_note="; ".join(note for note in notes if note),
+        on_demand_note=_note(tuple(sources)),
     )
+
+
+@cache
+def _note(sources: tuple[str, ...]) -> str:
+    notes = dict.fromkeys(source.partition(ON_DEMAND)[2] for source in sources)
+    return "; ".join(note for note in notes if note)
 
 
 def bill(
@@ -184,7 +190,7 @@ def bill(
         by_type=_grouped(charges, attrgetter("instance_type")),
         by_node=_grouped(charges, attrgetter("node_id")),
         price_sources=tuple(dict.fromkeys(charge.price_source for charge in charges)),
-        by_day=tuple(sorted(_grouped(charges, lambda charge: str(day_of(charge.from_at, zone))))),
+        by_day=tuple(sorted(_grouped(charges, _days(charges, zone)))),
         by_cluster=_grouped(charges, attrgetter("cluster_id")),
         microusd_per_hour=microusd_per_hour,
         disk_microusd=disk_microusd,
@@ -248,6 +254,14 @@ def _same_work(spent: Amount, facts: RunFacts) -> float | None:
 
 def _per(spent: Amount, count: int, unit: int = 1) -> float | None:
     return spent.spot_microusd * unit / count if count else None
+
+
+def _days(charges: Sequence[Charge], zone: tzinfo | None) -> Callable[[Charge], str]:
+    """The day of a charge, looked up: there may be very many."""
+    begin = min((charge.from_at for charge in charges), default=0.0)
+    edges = midnights(begin, max((charge.to_at for charge in charges), default=0.0), zone)
+    names = [str(day_of(edge, zone)) for edge in (begin, *edges)]
+    return lambda charge: names[bisect_right(edges, charge.from_at)]
 
 
 def _grouped(charges: Iterable[Charge], key: Callable[[Charge], str]) -> tuple[tuple[str, Amount], ...]:

@@ -394,6 +394,7 @@ def test_gpt2_learns_the_default_text():
     recipe = load_recipe("gpt2", {"size": "tiny"})
     world = HandRunWorld(make_spec(num_microbatches=2, microbatch_size=8), recipe, [0])
     losses = world.run(0, 40)
-    # ln 256, of guessing one of 256 bytes; an untrained model's logits differ by 0.16 already, so eight seeds gave 5.38 to 5.50
+    # ln 256, of guessing one of 256 bytes; an untrained model's logits differ by 0.16 already: eight seeds gave 5.38 to
+    # 5.50
     assert losses[0] == pytest.approx(5.545, abs=0.2)
     assert sum(losses[-5:]) / 5 < 3.3

@@ -4,6 +4,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from bamboo_cli.config import JobConfig
 from bamboo_cli.coordinator import lock
 from bamboo_cli.coordinator.states import NodeState

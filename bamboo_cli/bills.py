@@ -18,14 +18,15 @@ def read_bill(path: Path, *, now: float) -> Bill:
     return read_bills([path], now=now)
 
 
-def read_bills(paths: Iterable[Path], *, now: float, period: Period = ALL_TIME) -> Bill:
-    """Of several clusters, which may be of one name. Raises StateError."""
+def read_bills(paths: Iterable[Path], *, now: float, period: Period = ALL_TIME, most_nodes: int | None = None) -> Bill:
+    """Of several clusters, which may be of one name. ``most_nodes``: as ``costs.report.bill``. Raises StateError."""
     listed = [read_money(path, now=now, period=period) for path in paths]
     facts = (_facts(run, money, period, now) for money in listed for run in money.runs)
     return bill(
         tuple(charge for money in listed for charge in money.charges),
         [fact for fact in facts if fact is not None],
         microusd_per_hour=sum(money.microusd_per_hour for money in listed),
+        most_nodes=most_nodes,
         disk_microusd=sum(map(_disk_microusd, listed)),
     )
 

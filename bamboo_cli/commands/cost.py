@@ -78,7 +78,8 @@ def command(
     if csv:
         billing.print_csv(paths, now=now, period=period)
         return
-    found = read_bills(paths, now=now, period=period)
+    all_nodes = json or Grouping.NODE in (by or ())
+    found = read_bills(paths, now=now, period=period, most_nodes=None if all_nodes else view.MOST_NODES)
     if json:
         output.json_result(found)
         return

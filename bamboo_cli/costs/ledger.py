@@ -7,6 +7,7 @@ micro-dollars, so sums by any grouping agree exactly with the total.
 """
 
 import itertools
+import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -114,6 +115,8 @@ def paid_now(rentals: Iterable[Rental], prices: Iterable[Price], now: float) -> 
 
 def within(found: Iterable[Charge], since: float, until: float) -> tuple[Charge, ...]:
     """Of charges that are cut at both, those between them."""
+    if since == -math.inf and until == math.inf:
+        return tuple(found)
     return tuple(charge for charge in found if charge.from_at >= since and charge.to_at <= until)
 
 
@@ -234,18 +237,18 @@ def _charges_of(
     further = cuts[bisect_left(cuts, start) : bisect_right(cuts, end)]
     edges = sorted({start, end, *runs.changes(start, end), *further})
     return [
-        Charge(
-            cluster_id=cluster_id,
-            instance_id=rental.instance_id,
-            node_id=rental.node_id,
-            zone=rental.zone,
-            instance_type=rental.instance_type,
-            run_id=runs.at(from_at),
-            from_at=from_at,
-            to_at=to_at,
-            price_source=market.sources(from_at, to_at),
-            spot_microusd=spot if rental.is_spot else on_demand,
-            on_demand_microusd=on_demand,
+        Charge(  # by place: by name it takes twice as long, and there may be a million
+            cluster_id,
+            rental.instance_id,
+            rental.node_id,
+            rental.zone,
+            rental.instance_type,
+            runs.at(from_at),
+            from_at,
+            to_at,
+            market.sources(from_at, to_at),
+            spot if rental.is_spot else on_demand,
+            on_demand,
         )
         for (from_at, to_at), (spot, on_demand) in zip(itertools.pairwise(edges), market.costs(edges), strict=True)
     ]

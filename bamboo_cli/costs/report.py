@@ -112,6 +112,7 @@ class Bill:
     by_zone: tuple[tuple[str, Amount], ...]
     by_type: tuple[tuple[str, Amount], ...]
     by_node: tuple[tuple[str, Amount], ...]
+    """Empty, where there are more than were asked for."""
     price_sources: tuple[str, ...]
     """As offers have them, or that a price is unknown."""
     by_day: tuple[tuple[str, Amount], ...] = ()
@@ -173,25 +174,28 @@ def bill(
     microusd_per_hour: int = 0,
     disk_microusd: float = 0.0,
     zone: tzinfo | None = None,
+    most_nodes: int | None = None,
 ) -> Bill:
     """Runs in the order given; zones, types, nodes and clusters in the order in which they first cost something.
 
     ``charges`` are cut at midnights of the time zone ``zone`` (None: the machine's) and at the runs' placings.
+    ``most_nodes``: if there are more, they are not told one by one, which is most of the work for a hundred thousand.
     """
-    listed = list(runs)
+    is_by_node = most_nodes is None or len({charge.node_id for charge in charges}) <= most_nodes
+    listed, by_cluster = list(runs), _grouped(charges, attrgetter("cluster_id"))
     of_runs: dict[str | None, list[Charge]] = defaultdict(list)
     for charge in charges:
         of_runs[charge.run_id].append(charge)
     return Bill(
-        total=amount(charges),
+        total=merged(amount for _, amount in by_cluster),
         idle=amount(of_runs[None]),
         runs=tuple(run_bill(of_runs[facts.run_id], facts, microusd_per_hour) for facts in listed),
         by_zone=_grouped(charges, attrgetter("zone")),
         by_type=_grouped(charges, attrgetter("instance_type")),
-        by_node=_grouped(charges, attrgetter("node_id")),
+        by_node=_grouped(charges if is_by_node else (), attrgetter("node_id")),
         price_sources=tuple(dict.fromkeys(charge.price_source for charge in charges)),
         by_day=tuple(sorted(_grouped(charges, _days(charges, zone)))),
-        by_cluster=_grouped(charges, attrgetter("cluster_id")),
+        by_cluster=by_cluster,
         microusd_per_hour=microusd_per_hour,
         disk_microusd=disk_microusd,
         crossing_bytes=(crossing := sum(facts.crossing_bytes for facts in listed)),
@@ -238,7 +242,7 @@ def projection(
 def _stageless(charges: Iterable[Charge], placings: Sequence[Placing]) -> int:
     starts = [placing.at for placing in placings]
     found = 0
-    for charge in charges:
+    for charge in charges if placings else ():
         number = bisect_right(starts, charge.from_at) - 1
         if number >= 0 and charge.node_id not in placings[number].node_ids:
             found += charge.spot_microusd

@@ -47,7 +47,7 @@ def _telling(found: Bill) -> list[str]:
         "month": len(found.by_day) > MOST_DAYS,
         "cluster": len(found.by_cluster) > 1,
         "type": len(found.by_type) > 1,
-        "node": len(found.by_node) <= MOST_NODES,
+        "node": 0 < len(found.by_node) <= MOST_NODES,
     }
     return [grouping for grouping in GROUPINGS if more.get(grouping, True)]
 

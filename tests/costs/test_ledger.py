@@ -312,3 +312,10 @@ def test_a_node_that_is_launched_again_at_another_price_pays_each_for_its_time()
 
 def facts(run_id: str, num_steps: int) -> RunFacts:
     return RunFacts(run_id=run_id, num_steps=num_steps, num_samples=1, num_tokens=0, wall_s=1.0, pause_s=0.0)
+
+
+def test_very_many_nodes_are_told_one_by_one_only_when_asked_for() -> None:
+    ledger = charges([rental("n1", ended=1000.0), rental("n2", ended=2000.0)], [price(0.36)], [], START + 9999)
+
+    assert [name for name, _ in bill(ledger, [], most_nodes=2).by_node] == ["n1", "n2"]
+    assert bill(ledger, [], most_nodes=1) == replace(bill(ledger, []), by_node=())

@@ -7,6 +7,7 @@ is told at once that it is down, instead of knocking in turn.
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import paramiko
 
@@ -20,6 +21,21 @@ PROBE_S = 10.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 5.0
 PROHIBITED = 1
 """SSH_OPEN_ADMINISTRATIVELY_PROHIBITED (RFC 4254, section 5.1)."""
+
+
+class Stream:
+    """A channel in place of a socket. To close it is to say so to the bastion; where that is gone, it is no error:
+    it would end whatever thread closes a connection, and with it the keeping of a node."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self.channel = channel
+
+    def close(self) -> None:
+        with suppress(OSError, EOFError, paramiko.SSHException):
+            self.channel.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.channel, name)
 
 
 class Bastions:
@@ -38,7 +54,7 @@ class Bastions:
         self._down: dict[str, BastionError] = {}
         self._closed = threading.Event()
 
-    def through(self, bastion: str, address: str, port: int) -> paramiko.Channel:
+    def through(self, bastion: str, address: str, port: int) -> Stream:
         """A stream to ``address:port`` as seen from there.
 
         Raises BastionError where the bastion is down, StepError where it forbids it; OSError, EOFError,
@@ -49,7 +65,7 @@ class Bastions:
         try:
             if transport is None:
                 raise EOFError
-            return transport.open_channel("direct-tcpip", (address, port), ("127.0.0.1", 0), timeout=OPEN_S)
+            return Stream(transport.open_channel("direct-tcpip", (address, port), ("127.0.0.1", 0), timeout=OPEN_S))
         except paramiko.ChannelException as error:
             if error.code == PROHIBITED:
                 raise StepError(

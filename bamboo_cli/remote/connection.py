@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol, Self, cast
 
 import paramiko
 
@@ -274,4 +274,4 @@ def connect(reach: Reach, private_key: str, *, bastions: Bastions, within_s: flo
 def _socket_to(reach: Reach, bastions: Bastions) -> "socket.socket | paramiko.Channel":
     if reach.bastion is None:
         return sockets.connect(reach.address, reach.port)
-    return bastions.through(reach.bastion, reach.address, reach.port)
+    return cast(paramiko.Channel, bastions.through(reach.bastion, reach.address, reach.port))  # as good as one

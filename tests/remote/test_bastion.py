@@ -152,6 +152,23 @@ def test_everybody_is_told_at_once_that_the_bastion_is_down_and_one_alone_knocks
     bastions.close()
 
 
+def test_a_connection_through_a_bastion_that_is_gone_is_closed_without_a_word(
+    gate: Machine, vm: Machine, bastions: Bastions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would end the keeper's thread, and nobody would make the link to the node anew."""
+    link = connect(replace(vm.reach, bastion=spelt(gate)), vm.known.private, bastions=bastions)
+    channel = link.transport.sock.channel
+    close = channel.close
+
+    def gone() -> None:
+        close()
+        raise EOFError
+
+    monkeypatch.setattr(channel, "close", gone)
+    link.close()
+    assert not link.is_open
+
+
 def test_a_machine_that_refuses_is_not_the_bastions_fault(gate: Machine, bastions: Bastions) -> None:
     with pytest.raises(Exception, match="Connect failed") as raised:
         bastions.through(spelt(gate), "127.0.0.2", 9)

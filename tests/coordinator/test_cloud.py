@@ -28,7 +28,7 @@ from bamboo_cli.coordinator.events import (
 from bamboo_cli.errors import CapacityError, CloudError, CredentialsError, InstanceGoneError, QuotaError
 from bamboo_cli.providers.base import EndReason, Instance, InstanceState, NodeConfig, Offer
 from tests.coordinator.memory_cloud import MemoryCloud, offer
-from tests.waiting import until
+from tests.waiting import turn, until
 
 START = 1_790_000_000.0
 CLUSTER = "demo-1"
@@ -389,7 +389,7 @@ def test_what_waits_for_its_turn_and_is_not_wanted_any_more_is_never_asked_for(
 
     async def scenario() -> None:
         both = [asyncio.create_task(later.create(number)) for number in (1, 2)]
-        await asyncio.sleep(0)
+        await turn()
         later.cloud.terminate(NodeId("n2"))
         first_may_go_on.set()
         await asyncio.gather(*both)

@@ -20,12 +20,14 @@ def step_traffic(plan: Plan, costs: Sequence[LayerCost]) -> Counter[tuple[Worker
             sent[stage.host, after.host] += num_bytes
             for holder in stage.holders if stage.mode is Mode.FULL else (stage.host,):
                 sent[after.host, holder] += num_bytes
+    shares: Counter[tuple[tuple[WorkerId, ...], tuple[WorkerId, ...]]] = Counter()
     for layer in range(plan.num_layers):
-        hosts = [plan.stage_of_layer(d, layer).host for d in range(plan.num_pipelines)]
-        num_bytes = costs[layer].parameter_bytes // len(hosts)
-        for reducer in hosts:  # each of a share
+        hosts = tuple(plan.stage_of_layer(d, layer).host for d in range(plan.num_pipelines))
+        shares[hosts, plan.holders_of(layer)] += costs[layer].parameter_bytes // len(hosts)
+    for (hosts, holders), num_bytes in shares.items():
+        for reducer in hosts:  # each of its share
             for host in hosts:
                 sent[host, reducer] += num_bytes
-            for holder in plan.holders_of(layer):
+            for holder in holders:
                 sent[reducer, holder] += num_bytes
     return Counter({ends: n for ends, n in sent.items() if ends[0] != ends[1]})

@@ -9,7 +9,9 @@ from bamboo_trainer.dryrun import DeadlockError, Durations, dry_run
 from bamboo_trainer.grid import grid
 from bamboo_trainer.plan import Member, Mode, NodeId, Plan, PlanKind, WorkerId
 from bamboo_trainer.redundancy import fail_over
+from bamboo_trainer.routes import Routes
 from bamboo_trainer.schedule import Action, Kind
+from bamboo_trainer.step import StepState
 
 
 def make_plan(*, stages: int, microbatches: int, pipelines: int = 1, mode: Mode = Mode.BUBBLE) -> Plan:
@@ -125,6 +127,22 @@ def test_what_later_stages_wait_for_is_done_before_what_has_to_be_made_up() -> N
     own = [s for s in run.slots if s.worker_id == plan.stage(0, 0).host and not s.redundant]
     made_up = own[[s.action for s in own].index(Action.parse("1B0")) :]
     assert all(a.end == b.start for a, b in pairwise(made_up)), "it never waits"
+
+
+def test_a_stage_is_taken_over_in_the_step_of_the_loss_alone() -> None:
+    """Given a failover plan that stays in force, then nothing has to be made up in the steps that begin under it."""
+    plan = make_plan(stages=3, microbatches=4)
+    lost, host = plan.stage(0, 1).host, plan.stage(0, 0).host
+    promoted = fail_over(plan, {lost}, 2)
+    assert promoted is not None
+    during, after = StepState(0), StepState(1)
+
+    during.place(plan, Routes(plan, ()), host)
+    during.place(promoted, Routes(promoted, ()), host)
+    after.place(promoted, Routes(promoted, ()), host)
+
+    assert [hosted.taken_over for hosted in during.hosted] == [False, True]
+    assert [hosted.taken_over for hosted in after.hosted] == [False, False]
 
 
 def test_a_loss_that_cannot_be_survived_or_never_comes_is_told() -> None:

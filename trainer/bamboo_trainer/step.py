@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from bamboo_trainer.compute import Unit, Value
 from bamboo_trainer.frames import Held
-from bamboo_trainer.plan import Mode, Plan, PlanKind, StagePlan, WorkerId
+from bamboo_trainer.plan import Mode, Plan, StagePlan, WorkerId
 from bamboo_trainer.routes import Routes
 from bamboo_trainer.schedule import HostedStage, Key, ShadowedStage, Share, reduced_key
 
@@ -45,6 +45,7 @@ class StepState:
             self.hosted.append(_hosted(stage, part.microbatches, plan, before))
             if before is None or before.redundant:
                 fresh.append(self.hosted[-1])
+                self.hosted[-1].taken_over = bool(counters)  # else the step begins
         for stage in _by_distance(plan.shadowed_by(worker_id), worker_id):
             if stage.mode is Mode.FULL:
                 microbatches = plan.pipelines[stage.pipeline_index].microbatches
@@ -93,9 +94,7 @@ def _hosted(
         redundant=redundant,
         apart=microbatches.start != pipeline.first_microbatch,
         spared=before is not None and same and before.spared,
-        taken_over=plan.kind is PlanKind.FAILOVER
-        and not redundant
-        and (before is None or before.redundant or before.taken_over),
+        taken_over=before is not None and before.taken_over,
     )
 
 

@@ -123,9 +123,17 @@ PLAN = control.Adopt(plan=Plan(generation=8, kind=PlanKind.BOUNDARY, first_step=
         ([FORWARD], [LESSON, HELD], ["Held", "0F0", "LearnLayer"]),
         ([FORWARD, COMMIT, FORWARD], [LESSON], ["0F0", "COMMIT", "LearnLayer", "0F0"]),
         ([COMMIT, FORWARD], [LESSON, LESSON], ["COMMIT", "LearnLayer", "0F0", "LearnLayer"]),
+        ([COMMIT, COMMIT, FORWARD], [LESSON] * 3, ["COMMIT", *["LearnLayer"] * 2, "COMMIT", "LearnLayer", "0F0"]),
         ([FORWARD], [LESSON, LESSON, PLAN], ["LearnLayer", "LearnLayer", "plan", "0F0"]),
     ],
-    ids=["peers first", "the step first", "after a commit", "one after a commit", "before a plan"],
+    ids=[
+        "peers first",
+        "the step first",
+        "after a commit",
+        "half after a commit",
+        "the rest after the next one",
+        "before a plan",
+    ],
 )
 def test_layers_that_are_taught_wait_for_the_step_in_flight(
     actions: list[Action], messages: list[Any], diary: list[str]

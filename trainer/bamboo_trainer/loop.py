@@ -133,8 +133,8 @@ class WorkerLoop:
             if executor and action is not None:
                 with self._telling(str(action)):
                     executor.perform(action)
-                if action.kind is Kind.COMMIT:  # a lone worker has always something to do
-                    self._take_unhurried(1)
+                if action.kind is Kind.COMMIT:  # some are never idle: for them it must not become ever more
+                    self._take_unhurried((len(self._unhurried) + 1) // 2)
                 continue
             if self._unhurried and self._inbox.empty():
                 self._take_unhurried(1)
@@ -183,7 +183,8 @@ class WorkerLoop:
             case control.WriteModel() if job:
                 self._write_model(job, item)
             case control.Adopt() if job:
-                self._take_unhurried()  # what is learned by now counts under the plan
+                if item.plan.kind is PlanKind.BOUNDARY:
+                    self._take_unhurried()  # what is learned by now counts under the plan
                 self._adopt(job, item.plan)
             case control.Learn() if job:
                 self._take_unhurried()

@@ -113,7 +113,10 @@ class InboxThatEnds(SimpleQueue[Any]):
 FORWARD, COMMIT = Action(Kind.FORWARD), Action(Kind.COMMIT)
 LESSON = FrameArrived(WorkerId("n2/1"), LearnLayer(generation=7, layer=0))
 HELD = FrameArrived(WorkerId("n2/1"), Held(generation=7, step=0, losses={}, square_norms={}, stop=False, digests={}))
-PLAN = control.Adopt(plan=Plan(generation=8, kind=PlanKind.BOUNDARY, first_step=0, pipelines=(), members=()))
+PLAN, FAILOVER = (
+    control.Adopt(plan=Plan(generation=8, kind=kind, first_step=0, pipelines=(), members=()))
+    for kind in (PlanKind.BOUNDARY, PlanKind.FAILOVER)
+)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +128,7 @@ PLAN = control.Adopt(plan=Plan(generation=8, kind=PlanKind.BOUNDARY, first_step=
         ([COMMIT, FORWARD], [LESSON, LESSON], ["COMMIT", "LearnLayer", "0F0", "LearnLayer"]),
         ([COMMIT, COMMIT, FORWARD], [LESSON] * 3, ["COMMIT", *["LearnLayer"] * 2, "COMMIT", "LearnLayer", "0F0"]),
         ([FORWARD], [LESSON, LESSON, PLAN], ["LearnLayer", "LearnLayer", "plan", "0F0"]),
+        ([FORWARD], [LESSON, FAILOVER], ["plan", "0F0", "LearnLayer"]),
     ],
     ids=[
         "peers first",
@@ -133,6 +137,7 @@ PLAN = control.Adopt(plan=Plan(generation=8, kind=PlanKind.BOUNDARY, first_step=
         "half after a commit",
         "the rest after the next one",
         "before a plan",
+        "after a takeover",
     ],
 )
 def test_layers_that_are_taught_wait_for_the_step_in_flight(

@@ -54,7 +54,7 @@ def _facts(run: RunStatus, money: ClusterMoney, period: Period, now: float) -> R
         wall_s=ended_at - run.started_at,
         pause_s=run.pause_s if is_whole else 0.0,
         steps_rerun=run.steps_rerun if is_whole else 0,
-        usual_step_s=run.usual_step_s or 0.0,
+        usual_step_s=money.usual_step_s[run.run_id],
         placings=money.placings.get(run.run_id, ()),
         crossing_bytes=round(money.crossing_bytes.get(run.run_id, 0) * crossing_share),
         steps_left=run.num_steps - run.committed_steps if is_whole and run.ended_at is None else 0,

@@ -5,6 +5,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from bamboo_trainer.plan import node_id_of
@@ -19,6 +20,7 @@ from bamboo_cli.costs.ledger import Charge, Price, Rental, RunInterval
 from bamboo_cli.costs.periods import midnights
 from bamboo_cli.costs.report import Placing
 
+STEPS_LOOKED_AT = 200
 CHARGED_BY_ZONE = ("aws",)
 """Clouds on which traffic between zones costs."""
 # The columns are the fields of Rental and Price, in order.
@@ -61,6 +63,8 @@ class ClusterMoney:
     """By run, of those that lie in the period in part: steps, samples and tokens in it."""
     microusd_per_hour: int
     """Of instances that run."""
+    usual_step_s: Mapping[str, float]
+    """By run: the median of steps all over it."""
     crossing_bytes: Mapping[str, int]
     """By run, of its whole life: estimated to have gone from one zone to another. Of clouds that charge for it."""
     runs: tuple[RunStatus, ...] = ()
@@ -89,6 +93,7 @@ def read(connection: Connection, known: Known, *, now: float, period: Period) ->
             if period.holds_some_of(*span) and not period.holds(*span)
         },
         microusd_per_hour=ledger.paid_now(rented, listed, now),
+        usual_step_s={run.run_id: usual_step_s(connection, run.run_id) for run in runs},
         crossing_bytes=_crossing(connection, known, rented) if cluster.cloud in CHARGED_BY_ZONE else {},
     )
 
@@ -135,6 +140,19 @@ def placings(connection: Connection) -> Mapping[str, tuple[Placing, ...]]:
 
 def _hosts(plan: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(node_id_of(stage["host"]) for pipeline in plan["pipelines"] for stage in pipeline["stages"])
+
+
+def usual_step_s(connection: Connection, run_id: str) -> float:
+    """Of steps that are spread evenly over the whole run; so it does not change with what the latest ones met. 0: there
+    are none."""
+    table = schema.steps
+    of_run = table.c.run_id == run_id
+    first, last = connection.execute(select(func.min(table.c.step), func.max(table.c.step)).where(of_run)).one()
+    if first is None:
+        return 0.0
+    some = range(first, last + 1, (last - first) // STEPS_LOOKED_AT + 1)
+    found = connection.execute(select(table.c.step_s).where(of_run, table.c.step.in_(some))).scalars().all()
+    return median(found) if found else 0.0
 
 
 def committed(connection: Connection, run_id: str, period: Period) -> tuple[int, int, int]:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sqlite3
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -109,6 +110,25 @@ def test_the_report_is_a_web_page_too(home: Path, tmp_path: Path) -> None:
     assert "<html>" in page.read_text() and "g5.xlarge" not in page.read_text() and "total" in page.read_text()
     refused = bamboo("cost", "--all", "--html", str(tmp_path / "no" / "cost.html"), home=home)
     assert refused.returncode == 2 and "cannot be written" in refused.stderr
+
+
+def test_what_the_latest_steps_meet_does_not_change_what_the_same_work_would_cost(tmp_path: Path) -> None:
+    path = ledger_file.make(
+        tmp_path / "clusters" / "slow",
+        begin=BEGIN,
+        days=1,
+        num_nodes=1,
+        prices_a_day=1,
+        num_steps=1000,
+        plans=[plan_of(["n1"], 1)],
+    )
+    (before,) = cost(tmp_path)["runs"]
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE steps SET step_s = step_s * 10 WHERE step >= 700")
+
+    (after,) = cost(tmp_path)["runs"]
+
+    assert after["same_work_microusd"] == before["same_work_microusd"] > 0
 
 
 def test_disks_and_traffic_between_zones_are_estimated_beside_the_bill(tmp_path: Path) -> None:

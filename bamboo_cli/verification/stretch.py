@@ -1,9 +1,10 @@
 """Which steps are computed again, and from where. Pure; the choice comes with its reason."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 
+from bamboo_trainer.plan import PlanKind
 from bamboo_trainer.replay_order import Segment
 
 from bamboo_cli.coordinator.status import RunLedger
@@ -44,13 +45,42 @@ def choose_stretch(
     if took_s <= SMALL_S:
         reason = f"all steps, from the seed: it takes about {seconds(took_s)}"
         return Stretch(first_step=0, end_step=committed, reason=reason)
-    if usable:
-        first, goal = usable[0] + 1, usable[1] + 1 if len(usable) > 1 else committed
-        end = goal if goal - first <= NEAR_STEPS else first + FEW_STEPS
-        reason = f"the {end - first} steps after the oldest checkpoint that is left and has steps after it"
-        return Stretch(first_step=first, end_step=end, reason=f"{reason}; --all would take about {seconds(took_s)}")
-    reason = f"the first steps, from the seed, since no step follows a checkpoint; --all takes about {seconds(took_s)}"
-    return Stretch(first_step=0, end_step=min(committed, FEW_STEPS), reason=reason)
+    chosen = _with_a_takeover(ledger, usable, took_s / committed) or _some(committed, usable)
+    left_out = [step for step in takeovers(ledger) if not chosen.first_step <= step < chosen.end_step]
+    others = f"; not the takeover in step {left_out[-1]}: --steps {left_out[-1]}:{left_out[-1] + 1}" if left_out else ""
+    return replace(chosen, reason=f"{chosen.reason}{others}; --all would take about {seconds(took_s)}")
+
+
+def takeovers(ledger: RunLedger) -> list[int]:
+    """Steps in which a stage was taken over, as far as they are on record: the first under each failover plan."""
+    failovers = {plan.generation for plan in ledger.plans if plan.kind is PlanKind.FAILOVER}
+    first: dict[int, int] = {}
+    for row in ledger.steps:
+        if row.generation in failovers:
+            first.setdefault(row.generation, row.step)
+    return sorted(first.values())
+
+
+def _with_a_takeover(ledger: RunLedger, usable: Sequence[int], step_s: float) -> Stretch | None:
+    """The newest that is not too far from where one can begin. ``step_s``: of computing one again."""
+    most = max(FEW_STEPS, int(SMALL_S / step_s))
+    for step in reversed(takeovers(ledger)):
+        begin = max((checkpoint + 1 for checkpoint in usable if checkpoint < step), default=0)
+        if step - begin < most:
+            end = min(step + 2, ledger.run.committed_steps)
+            reason = f"steps {begin} to {end - 1}: in step {step} a stage was taken over"
+            return Stretch(first_step=begin, end_step=end, reason=reason)
+    return None
+
+
+def _some(committed: int, usable: Sequence[int]) -> Stretch:
+    if not usable:
+        reason = "the first steps, from the seed, since no step follows a checkpoint"
+        return Stretch(first_step=0, end_step=min(committed, FEW_STEPS), reason=reason)
+    first, goal = usable[0] + 1, usable[1] + 1 if len(usable) > 1 else committed
+    end = goal if goal - first <= NEAR_STEPS else first + FEW_STEPS
+    reason = f"the {end - first} steps after the oldest checkpoint that is left and has steps after it"
+    return Stretch(first_step=first, end_step=end, reason=reason)
 
 
 def _as_asked(asked: tuple[int, int], committed: int, usable: list[int]) -> Stretch:

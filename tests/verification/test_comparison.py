@@ -1,10 +1,11 @@
 """Recorded against computed again: where they differ, which steps are chosen, what proves a step without a row."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
-from bamboo_trainer.plan import StepSummary
+from bamboo_trainer.plan import PlanKind, StepSummary
 from bamboo_trainer.replay_order import Segment
 
 from bamboo_cli.coordinator.status import RunLedger, StepRow
@@ -127,6 +128,43 @@ def test_without_a_checkpoint_before_the_end_the_first_steps_are() -> None:
 
     assert (chosen.first_step, chosen.end_step) == (0, FEW_STEPS)
     assert choose_stretch(long(), (199,), None, whole=True).end_step == 200
+
+
+def disturbed(*steps: int) -> RunLedger:
+    """A long run with a loss in each of these steps."""
+    undisturbed = long()
+    generations = {step: number for number, step in enumerate(steps, start=2)}
+    failovers = (replace(plan(g, 0), kind=PlanKind.FAILOVER) for g in generations.values())
+    rows = tuple(replace(row, generation=generations.get(row.step, row.generation)) for row in undisturbed.steps)
+    return replace(undisturbed, steps=rows, plans=(*undisturbed.plans, *failovers))
+
+
+@pytest.mark.parametrize(
+    ("losses", "intact", "steps", "told"),
+    [
+        ((153,), (129, 149, 179), (150, 155), "steps 150 to 154: in step 153 a stage was taken over; --all"),
+        ((153, 183), (129, 149, 179), (180, 185), "not the takeover in step 153: --steps 153:154"),
+        ((5,), (), (0, 7), "in step 5"),
+        ((199,), (190,), (191, 200), "in step 199"),
+        ((120,), (149, 199), (150, 160), "oldest checkpoint that is left.*; not the takeover in step 120"),
+        ((150, 190), (149,), (150, 152), "in step 150.*; not the takeover in step 190"),
+    ],
+    ids=[
+        "near a checkpoint",
+        "the newest",
+        "near the seed",
+        "the last step",
+        "out of reach",
+        "the newest within reach",
+    ],
+)
+def test_a_takeover_within_reach_is_computed_again(
+    losses: tuple[int, ...], intact: tuple[int, ...], steps: tuple[int, int], told: str
+) -> None:
+    chosen = choose_stretch(disturbed(*losses), intact, None, whole=False)
+
+    assert (chosen.first_step, chosen.end_step) == steps
+    assert re.search(told, chosen.reason)
 
 
 def test_steps_that_are_asked_for_begin_at_the_checkpoint_before_them() -> None:

@@ -51,10 +51,11 @@ class Link:
         """Frames for the writer. As long as there are some, the next ones queue behind them."""
         self._reader = threading.Thread(target=self._read, name=f"from {peer}", daemon=True)
         self.writer = threading.Thread(target=self._write, name=f"to {peer}", daemon=True)
-
-    def start(self) -> None:
-        self._reader.start()
         self.writer.start()
+
+    def begin_to_read(self) -> None:
+        """Once it has been told that the link is up: what comes through it is news of later."""
+        self._reader.start()
 
     def send(self, frame: Frame) -> None:
         """Never blocks. What the socket takes at once is gone at once (to wake the writer, which then waits for the

@@ -171,7 +171,7 @@ class SocketTransport:
         if old is not None:
             old.close()
         self._post(LinkUp(peer))
-        link.start()
+        link.begin_to_read()
 
     def _link_ended(self, link: Link, detail: str) -> None:
         with self._lock:

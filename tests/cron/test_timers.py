@@ -52,6 +52,7 @@ def test_a_timer_is_written_started_listed_and_removed(schedule: Schedule, calls
     start = str(schedule.home / "cron" / "tiny" / "start").replace("%", "%%")
     assert unit(service)["Service"]["ExecStart"] == f'/bin/sh "{start}"'
     assert unit(service)["Service"]["SuccessExitStatus"] == "4 5"
+    assert unit(service)["Service"]["KillMode"] == "process", "who kills the night leaves its run to give all back"
     assert "loginctl enable-linger" in result.stderr
     (shown,) = json.loads(schedule.done("list", "--json").stdout)
     assert (shown["starter"], shown["trouble"]) == ("systemd", [])

@@ -73,6 +73,27 @@ def test_without_a_session_of_systemd_nothing_stays(schedule: Schedule, calls: P
     assert json.loads(schedule.done("list", "--json").stdout) == []
 
 
+def test_a_replacement_that_systemd_refuses_leaves_the_timer_as_it_was(schedule: Schedule, calls: Path) -> None:
+    schedule.done("add", "0 2 * * *", schedule.job(), "--systemd")
+    before = [path.read_bytes() for path in timers.paths_of("tiny")]
+    Path(f"{calls}.refused").touch()
+
+    schedule.refusal("add", "0 3 * * *", schedule.job(), "--systemd", "--replace")
+
+    assert [path.read_bytes() for path in timers.paths_of("tiny")] == before
+    (shown,) = json.loads(schedule.done("list", "--json").stdout)
+    assert (shown["schedule"], shown["trouble"]) == ("0 2 * * *", [])
+
+
+def test_where_nothing_says_whether_it_lingers_it_is_said_to_need_that(
+    schedule: Schedule, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (calls.parent / "tools" / "loginctl").unlink()
+    monkeypatch.setenv("PATH", str(calls.parent / "tools"))
+
+    assert timers.lingers() is False
+
+
 def test_an_entry_moves_from_cron_to_systemd(schedule: Schedule, calls: Path) -> None:
     schedule.job()
     schedule.added()

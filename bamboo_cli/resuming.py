@@ -54,6 +54,17 @@ def _or_state_error(look: Callable[[], T]) -> T:
 
 def check(job: JobConfig, manifest: Manifest) -> None:
     """Raises UsageError with all that differs, and when no step is left to do."""
+    check_same(job, manifest)
+    run = f"run {manifest.run_id}"
+    if job.steps <= manifest.step + 1:
+        raise UsageError(
+            f"{run} has done {manifest.step + 1} steps, and the job asks for {job.steps}",
+            next_step="Ask for more, such as --set steps=" + str(2 * (manifest.step + 1)) + ".",
+        )
+
+
+def check_same(job: JobConfig, manifest: Manifest) -> None:
+    """Raises UsageError with all that differs, of what the bits depend on."""
     run = f"run {manifest.run_id}"
     if manifest.origin is None:
         raise UsageError(
@@ -64,11 +75,6 @@ def check(job: JobConfig, manifest: Manifest) -> None:
         raise UsageError(
             f"{run} cannot be gone on with by this job: {'; '.join(other)}",
             next_step="Give it the values of then, which the bits depend on; or begin anew, without --resume.",
-        )
-    if job.steps <= manifest.step + 1:
-        raise UsageError(
-            f"{run} has done {manifest.step + 1} steps, and the job asks for {job.steps}",
-            next_step="Ask for more, such as --set steps=" + str(2 * (manifest.step + 1)) + ".",
         )
 
 

@@ -9,7 +9,7 @@ from bamboo_cli import output
 from bamboo_cli.config import JobConfig
 from bamboo_cli.cron import crontab_file, entries, environment, launcher, lock, needs, timers
 from bamboo_cli.cron.entries import Entry, Starter
-from bamboo_cli.errors import BambooError, StateError, UsageError
+from bamboo_cli.errors import StateError, UsageError
 
 CHECK = "--check"
 MAILER = "sendmail"
@@ -36,7 +36,7 @@ def add(entry: Entry, job: JobConfig, *, replaced: bool) -> None:
         launcher.write(entry)
         _try(entry)
         _start(entry)
-    except BambooError:
+    except BaseException:  # Ctrl-C too: it takes a while to be tried
         if before is None:
             entries.forget(entry.entry_id)
         else:
@@ -53,10 +53,15 @@ def stop(entry: Entry) -> bool:
 
 
 def is_started(entry: Entry) -> bool:
-    """Whether cron, or systemd, knows of it. Raises StateError, UsageError."""
+    """Whether cron, or systemd, knows of it, be it with another schedule. Raises StateError, UsageError."""
     if entry.starter is Starter.SYSTEMD:
         return all(path.exists() for path in timers.paths_of(entry.entry_id))
     return any(line.is_ours and line.entry_id == entry.entry_id for line in crontab_file.lines())
+
+
+def is_current(entry: Entry) -> bool:
+    """Whether it is started when the entry says. Raises StateError, UsageError."""
+    return timers.is_current(entry) if entry.starter is Starter.SYSTEMD else crontab_file.is_current(entry)
 
 
 def advice(entry: Entry, job: JobConfig) -> Iterator[str]:

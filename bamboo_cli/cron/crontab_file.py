@@ -56,6 +56,11 @@ def lines() -> tuple[Line, ...]:
     return tuple(found for text in _read().splitlines() if (found := _parse(text)) is not None)
 
 
+def is_current(entry: Entry) -> bool:
+    """Whether it has the entry's line, schedule and all. Raises StateError, UsageError."""
+    return line(entry) in _read().splitlines()
+
+
 def add(entry: Entry) -> None:
     """In place of the entry's own line, if there is one. Raises StateError, UsageError."""
     ours = line(entry)

@@ -32,12 +32,12 @@ class _Result:
 def run_night(entry: Entry, *, anew: bool) -> Night:
     """All of it, with what is printed. Raises nothing that can be told otherwise: its outcome says what failed."""
     started_at = time.time()
-    before = nights.read(entry.folder)
     with lock.held(entry.cluster) as lock_fd:
         if lock_fd is None:
             what = f"left out, since another night of cluster {entry.cluster} is still on"
             return _tell(entry, Night(started_at=started_at), _left_out(what), None, stored=False)
         log = NightLog(entry.log)
+        before = nights.read(entry.folder)
         try:
             started = Night(started_at=started_at, pid=os.getpid())
             nights.write(entry, started)
@@ -98,7 +98,10 @@ class _Work:
 
     def _train(self, job: JobConfig, *, anew: bool) -> _Result:
         newest = None if anew else resuming.newest(job, self._entry.cluster)
-        known = None if newest is None else deciding.Newest(run_id=newest.run_id, step=newest.step)
+        known = None
+        if newest is not None:
+            resuming.check_same(job, newest)  # one that was changed is not done, though the steps may be
+            known = deciding.Newest(run_id=newest.run_id, step=newest.step)
         to_do = deciding.what_to_do(known, job.steps, anew=anew)
         if isinstance(to_do, NothingToDo):
             what = f"nothing to do, all {to_do.num_steps} steps are done; nothing was rented"

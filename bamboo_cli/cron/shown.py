@@ -63,7 +63,8 @@ def show(entry: Entry) -> Shown:
         schedule=entry.schedule,
         words=schedule.words(),
         starter=entry.starter,
-        next_at=schedule.next_after(datetime.now().astimezone()).timestamp(),
+        # without a zone: what is known of it here is an offset, which the next time may not have any more
+        next_at=schedule.next_after(datetime.now()).timestamp(),
         job=entry.job,
         cluster=entry.cluster,
         log=str(entry.log),
@@ -75,8 +76,8 @@ def show(entry: Entry) -> Shown:
 
 def _trouble(entry: Entry) -> Iterator[str]:
     try:
-        if not adding.is_started(entry):
-            yield f"{entry.starter} does not know it; add it again, with --replace"
+        if not adding.is_current(entry):
+            yield f"{entry.starter} does not know it, or with another schedule; add it again, with --replace"
     except BambooError as error:
         yield error.message
     if not Path(entry.job).is_file():

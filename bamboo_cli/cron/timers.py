@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from string import Template
 
@@ -35,9 +36,14 @@ def units(entry: Entry) -> tuple[str, str]:
     timer = Template(CRON_TIMER.read_text(encoding="utf-8")).substitute(
         entry_id=entry.entry_id,
         words=schedule.words(),
-        calendars="\n".join(f"OnCalendar={calendar}" for calendar in schedule.calendars()),
+        calendars="\n".join(calendars(entry)),
     )
     return service, timer
+
+
+def calendars(entry: Entry) -> tuple[str, ...]:
+    """Lines of the timer."""
+    return tuple(f"OnCalendar={calendar}" for calendar in parse(entry.schedule).calendars())
 
 
 def quoted(argument: str) -> str:
@@ -47,17 +53,18 @@ def quoted(argument: str) -> str:
 
 
 def add(entry: Entry) -> None:
-    """Write them and have them started. Raises StateError, with nothing left of them; UsageError without systemd."""
+    """Write them and have them started. Raises StateError, with all as it was before; UsageError without systemd."""
     if shutil.which("systemctl") is None:
         raise UsageError("there is no systemd on this machine", next_step="Without --systemd it is a line for cron.")
+    paths = paths_of(entry.entry_id)
+    before = [path.read_text(encoding="utf-8") if path.exists() else None for path in paths]
     try:
         folder().mkdir(parents=True, exist_ok=True)
-        for path, text in zip(paths_of(entry.entry_id), units(entry), strict=True):
-            path.write_text(text, encoding="utf-8")
+        _write(paths, units(entry))
         _systemctl("daemon-reload")
-        _systemctl("enable", "--now", paths_of(entry.entry_id)[1].name)
+        _systemctl("enable", "--now", paths[1].name)
     except (OSError, StateError) as error:
-        _unlink(entry.entry_id)
+        _write(paths, before)
         why = error.message if isinstance(error, StateError) else str(error)
         raise StateError(
             f"the timer was not made: {why}",
@@ -70,22 +77,34 @@ def remove(entry_id: str) -> bool:
     if not any(path.exists() for path in paths_of(entry_id)):
         return False
     _systemctl("disable", "--now", paths_of(entry_id)[1].name)
-    _unlink(entry_id)
+    _write(paths_of(entry_id), (None, None))
     _systemctl("daemon-reload")
     return True
 
 
+def is_current(entry: Entry) -> bool:
+    """Whether the timer has the entry's schedule. The units may be an older Bamboo's."""
+    service, timer = paths_of(entry.entry_id)
+    return service.exists() and timer.exists() and set(calendars(entry)) <= set(timer.read_text("utf-8").splitlines())
+
+
 def lingers() -> bool:
     """Whether timers of the user run while nobody is logged in."""
-    done = subprocess.run(
-        ["loginctl", "show-user", str(os.getuid()), "--property=Linger"], capture_output=True, text=True, check=False
-    )
+    command = ["loginctl", "show-user", str(os.getuid()), "--property=Linger"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
     return done.stdout.strip() == "Linger=yes"
 
 
-def _unlink(entry_id: str) -> None:
-    for path in paths_of(entry_id):
-        path.unlink(missing_ok=True)
+def _write(paths: Iterable[Path], texts: Iterable[str | None]) -> None:
+    """None: there is none. Raises OSError."""
+    for path, text in zip(paths, texts, strict=True):
+        if text is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.write_text(text, encoding="utf-8")
 
 
 def _systemctl(*arguments: str) -> None:

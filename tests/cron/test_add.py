@@ -2,11 +2,14 @@
 
 import json
 import os
+import time
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from bamboo_cli.cron import lock
+from bamboo_cli.cron import crontab_file, entries, lock
 from tests.cron.conftest import ODD, Schedule
 
 OTHERS = """MAILTO=
@@ -51,6 +54,26 @@ def test_the_list_says_when_next_how_the_last_went_and_where_the_log_is(schedule
     assert "no night yet" in text and "At 02:00 every day (0 2 * * *, cron)" in text
 
 
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Where the clock is put forward and back."""
+    with monkeypatch.context() as zone:
+        zone.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def test_next_is_at_that_hour_on_either_side_of_a_change_of_the_clock(schedule: Schedule, berlin: None) -> None:
+    for month in (1, 7):
+        schedule.added(entry_id=f"month-{month}", schedule=f"0 4 1 {month} *")
+
+    shown = json.loads(schedule.done("list", "--json").stdout)
+
+    nexts = [datetime.fromtimestamp(entry["next_at"]) for entry in shown]
+    assert [(at.month, at.day, at.hour, at.minute) for at in nexts] == [(1, 1, 4, 0), (7, 1, 4, 0)]
+
+
 def test_what_is_stored_is_readable_by_its_owner_alone(schedule: Schedule) -> None:
     schedule.done("add", "0 2 * * *", schedule.job(), "--env", "TOKEN=secret")
 
@@ -72,6 +95,31 @@ def test_an_entry_is_added_once_and_replaced_when_asked(schedule: Schedule) -> N
     assert "there is an entry tiny already" in twice.message and "--replace" in twice.next_step
     (line,) = schedule.crontab.read_text().splitlines()
     assert line.startswith("0 4 * * * ")
+
+
+def test_a_replacement_that_is_broken_off_leaves_the_entry_as_it_was(
+    schedule: Schedule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule.job()
+    before = schedule.added()
+
+    def broken_off(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(crontab_file, "add", broken_off)
+    schedule.call("add", "0 4 * * *", schedule.job(), "--replace", "--anew")
+
+    assert entries.read("tiny") == before
+
+
+def test_a_replacement_that_was_killed_before_cron_knew_is_shown(schedule: Schedule) -> None:
+    schedule.job()
+    schedule.added()
+    schedule.entry(schedule="0 4 * * *")
+
+    (shown,) = json.loads(schedule.done("list", "--json").stdout)
+
+    assert "cron does not know it" in shown["trouble"][0] and "--replace" in shown["trouble"][0]
 
 
 def test_an_add_that_was_killed_before_cron_knew_is_done_again(schedule: Schedule) -> None:

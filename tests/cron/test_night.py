@@ -14,6 +14,7 @@ from bamboo_cli.cron.nights import Night, NightState
 from bamboo_cli.job_file import load_job
 from bamboo_cli.jobs import run_spec
 from tests.cli.stored import stored
+from tests.cli.test_resuming import save
 from tests.coordinator.small_world import World
 from tests.cron.conftest import Schedule
 
@@ -125,6 +126,19 @@ def test_a_cluster_on_which_somebody_trains_is_left_alone(schedule: Schedule) ->
 
     assert left_out.exit_code == 5 and "left out, since somebody trains on cluster tiny" in left_out.summary
     assert not told.exists()
+
+
+def test_a_job_that_is_done_is_done_only_as_long_as_it_is_the_same_job(schedule: Schedule) -> None:
+    kept = {"checkpoint": {"url": (schedule.folder / "kept").as_uri()}}
+    save(load_job(schedule.job(**kept), ()), "tiny-aaaaaa-1", 9)
+    complete = run_night(schedule.entry(), anew=False)
+
+    schedule.job(**kept, seed=1)
+    changed = run_night(schedule.entry(), anew=False)
+
+    assert (complete.state, complete.exit_code) == (NightState.COMPLETE, 0)
+    assert (changed.state, changed.exit_code) == (NightState.FAILED, 2)
+    assert "seed was 0, not 1" in changed.summary
 
 
 def test_signals_are_as_before_when_it_is_over(schedule: Schedule) -> None:

@@ -52,6 +52,7 @@ def test_a_timer_is_written_started_listed_and_removed(schedule: Schedule, calls
     start = str(schedule.home / "cron" / "tiny" / "start").replace("%", "%%")
     assert unit(service)["Service"]["ExecStart"] == f'/bin/sh "{start}"'
     assert unit(service)["Service"]["SuccessExitStatus"] == "4 5"
+    assert unit(service)["Service"]["KillMode"] == "process", "who kills the night leaves its run to give all back"
     assert "loginctl enable-linger" in result.stderr
     (shown,) = json.loads(schedule.done("list", "--json").stdout)
     assert (shown["starter"], shown["trouble"]) == ("systemd", [])
@@ -70,6 +71,27 @@ def test_without_a_session_of_systemd_nothing_stays(schedule: Schedule, calls: P
     assert "Failed to connect to bus" in error.message and "systemctl --user status" in error.next_step
     assert not any(path.exists() for path in timers.paths_of("tiny"))
     assert json.loads(schedule.done("list", "--json").stdout) == []
+
+
+def test_a_replacement_that_systemd_refuses_leaves_the_timer_as_it_was(schedule: Schedule, calls: Path) -> None:
+    schedule.done("add", "0 2 * * *", schedule.job(), "--systemd")
+    before = [path.read_bytes() for path in timers.paths_of("tiny")]
+    Path(f"{calls}.refused").touch()
+
+    schedule.refusal("add", "0 3 * * *", schedule.job(), "--systemd", "--replace")
+
+    assert [path.read_bytes() for path in timers.paths_of("tiny")] == before
+    (shown,) = json.loads(schedule.done("list", "--json").stdout)
+    assert (shown["schedule"], shown["trouble"]) == ("0 2 * * *", [])
+
+
+def test_where_nothing_says_whether_it_lingers_it_is_said_to_need_that(
+    schedule: Schedule, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (calls.parent / "tools" / "loginctl").unlink()
+    monkeypatch.setenv("PATH", str(calls.parent / "tools"))
+
+    assert timers.lingers() is False
 
 
 def test_an_entry_moves_from_cron_to_systemd(schedule: Schedule, calls: Path) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import bamboo_templates
 import pytest
 import torch
 from bamboo_trainer.device import CPU
@@ -10,7 +11,7 @@ from bamboo_trainer.evaluate import choose_data, evaluate, load_modules
 from bamboo_trainer.export_order import TRAINING_DATA, EvaluationOrder
 from bamboo_trainer.manifest import read_manifest
 from bamboo_trainer.models import gpt2, mlp
-from bamboo_trainer.recipe import RecipeError
+from bamboo_trainer.recipe import RecipeError, load_recipe
 
 from tests.trainer.saved import saved_run
 
@@ -72,6 +73,15 @@ def test_points_that_mlp_holds_out_are_others_of_the_same_kind() -> None:
     assert not {tuple(point) for point in trained_on.tolist()} & {tuple(point) for point in held_out.tolist()}
     hidden = torch.tanh(held_out @ recipe.dataset._first)
     assert torch.equal((hidden @ recipe.dataset._second).argmax(dim=1), classes)
+
+
+def test_what_the_recipe_to_start_from_holds_out_is_never_trained_on() -> None:
+    recipe = load_recipe(str(bamboo_templates.RECIPE), {})
+    trained_on, _ = recipe.dataset.batch(range(len(recipe.dataset)))
+    held_out, _ = recipe.held_out.batch(range(len(recipe.held_out)))
+
+    assert len(held_out) == 500
+    assert not {tuple(sample) for sample in trained_on.tolist()} & {tuple(sample) for sample in held_out.tolist()}
 
 
 def test_other_data_are_opened_by_the_recipe(tmp_path: Path) -> None:

@@ -14,19 +14,20 @@ from torch import Tensor, nn
 class Sums:
     """Samples by number. The same numbers must always give the same samples."""
 
-    def __init__(self, num_samples: int, num_inputs: int) -> None:
-        self.num_samples, self.num_inputs = num_samples, num_inputs
+    def __init__(self, seeds: range, num_inputs: int) -> None:
+        """A sample for each of ``seeds``; other seeds, other samples."""
+        self.seeds, self.num_inputs = seeds, num_inputs
 
     def __len__(self) -> int:
-        return self.num_samples
+        return len(self.seeds)
 
     def batch(self, sample_ids: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Inputs (samples, num_inputs) for the first layer and targets (samples, 1) for the loss."""
-        inputs = torch.stack([self._sample(sample_id) for sample_id in sample_ids])
+        inputs = torch.stack([self._sample(self.seeds[sample_id]) for sample_id in sample_ids])
         return inputs, inputs.sum(dim=1, keepdim=True)
 
-    def _sample(self, sample_id: int) -> Tensor:
-        return torch.randn(self.num_inputs, generator=torch.Generator().manual_seed(sample_id))
+    def _sample(self, seed: int) -> Tensor:
+        return torch.randn(self.num_inputs, generator=torch.Generator().manual_seed(seed))
 
 
 def recipe(width: int = 64, depth: int = 6) -> Recipe:
@@ -48,7 +49,8 @@ def recipe(width: int = 64, depth: int = 6) -> Recipe:
             LayerFactory("last", last),
         ),
         loss=nn.functional.mse_loss,
-        dataset=Sums(num_samples=10_000, num_inputs=num_inputs),
+        dataset=Sums(range(10_000), num_inputs),
+        held_out=Sums(range(10_000, 10_500), num_inputs),  # never trained on; `bamboo eval` tells the loss on them
         optimizer=lambda parameters: torch.optim.AdamW(parameters, weight_decay=0.01),
         learning_rate=lambda step: 1e-3 * min(1.0, (step + 1) / 20),
         clip_norm=1.0,

@@ -263,7 +263,17 @@ def test_json_has_the_names_of_the_code(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize(
     ("amount", "text"),
-    [(0.84, "0.8 s"), (42.4, "42 s"), (59.6, "1 min 00 s"), (185, "3 min 05 s"), (7620, "2 h 07 min")],
+    [
+        (0, "0.0 s"),
+        (0.025, "25 ms"),
+        (0.0994, "99 ms"),
+        (0.0996, "0.1 s"),
+        (0.84, "0.8 s"),
+        (42.4, "42 s"),
+        (59.6, "1 min 00 s"),
+        (185, "3 min 05 s"),
+        (7620, "2 h 07 min"),
+    ],
 )
 def test_durations_are_spelt_for_people(amount: float, text: str) -> None:
     assert output.seconds(amount) == text

@@ -38,7 +38,7 @@ def test_status_shows_nodes_stages_step_loss_preemptions_and_money() -> None:
     assert "cluster demo (demo-3f2a1c, local): up · coordinator is process 4242" in text
     assert "41 of 120 steps · loss 2.3456 (first 5.6012) · 81.2 samples/s" in text
     assert "2 preemptions · 1 failover · 3 reconfigurations · 0 restores · 0 steps run again · paused 1.2 s" in text
-    assert "cost $0.0123 so far; on demand $0.0400, 69% saved" in text
+    assert "cost $0.0123 for the cluster so far; on demand $0.0400, 69% saved" in text
     assert [line.split()[:4] for line in text.splitlines() if line.startswith("n")] == [
         ["node", "state", "zone", "worker"],
         ["n1", "active", "local-b", "prepared"],

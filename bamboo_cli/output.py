@@ -210,7 +210,9 @@ MINUTES_A_YEAR = 365 * MINUTES_A_DAY
 
 
 def seconds(amount: float) -> str:
-    """``0.8 s``, ``42 s``, ``3 min 05 s``, ``2 h 07 min``, ``9 days``, ``40 years``, ``over 1000 years``."""
+    """``25 ms``, ``0.8 s``, ``42 s``, ``3 min 05 s``, ``2 h 07 min``, ``9 days``, ``40 years``, ``over 1000 years``."""
+    if 0.0005 <= amount < 0.0995:
+        return f"{1000 * amount:.0f} ms"
     if amount < 9.95:
         return f"{amount:.1f} s"
     if amount < 59.5:

@@ -28,8 +28,6 @@ class Paid:
 
     at: float
     total: report.Amount
-    run_microusd: int
-    """Of it, for the newest run."""
     microusd_per_hour: int
 
 
@@ -61,11 +59,9 @@ def look(connection: Connection, path: Path, now: float, story: tuple[StoryEvent
 def paid(connection: Connection, known: Known, now: float) -> Paid:
     rentals, prices = money.rentals(connection), money.prices(connection)
     charges = ledger.charges(rentals, prices, money.intervals(known), now)
-    run_id = known.runs[-1].run_id if known.runs else None
     return Paid(
         at=now,
         total=report.amount(charges),
-        run_microusd=sum(charge.spot_microusd for charge in charges if charge.run_id == run_id),
         microusd_per_hour=ledger.paid_now(rentals, prices, now),
     )
 
@@ -101,7 +97,7 @@ def cluster_status(connection: Connection, path: Path, known: Known, spent: Paid
 
 def _projection(run: RunStatus, spent: Paid, now: float) -> report.Projection | None:
     return report.projection(
-        spent.run_microusd,
+        spent.total.spot_microusd,
         steps_left=run.num_steps - run.committed_steps,
         num_steps=max(0, run.committed_steps - run.begins_at_step),
         wall_s=now - run.started_at,

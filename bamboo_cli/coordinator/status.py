@@ -122,7 +122,7 @@ class ClusterStatus:
     hours_left: float | None = None
     """Of a run that goes on as it did on average."""
     projected_microusd: float | None = None
-    """What that run will have cost then."""
+    """What the cluster will have cost when that run is done: ``spot_microusd``, and what is paid until then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -232,7 +232,8 @@ def run_bill(charges: Sequence[Charge], facts: RunFacts, microusd_per_hour: int 
 def projection(
     spent_microusd: int, *, steps_left: int, num_steps: int, wall_s: float, microusd_per_hour: int
 ) -> Projection | None:
-    """``spent_microusd`` and ``num_steps``: of the run in ``wall_s``. None: no step is committed, or none is left."""
+    """``num_steps``: of the run in ``wall_s``; ``spent_microusd``: so far, of the run or of its whole cluster. None: no
+    step is committed, or none is left."""
     if not (steps_left and num_steps):
         return None
     hours_left = steps_left * wall_s / num_steps / 3600.0

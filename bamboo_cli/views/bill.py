@@ -82,8 +82,9 @@ def run_bill_lines(run: RunBill) -> list[str]:
         work = output.usd(run.same_work_microusd / 1e6)
         lines.append(f"the same steps undisturbed on demand: about {work}, {saved:.0%} saved")
     if run.projection is not None:
-        hours, total = run.projection.hours_left, output.usd(run.projection.total_microusd / 1e6)
-        lines.append(f"at this pace done in {output.seconds(hours * 3600)}, for {total} in all")
+        left = output.seconds(run.projection.hours_left * 3600)
+        so_far, then = output.usd(usd(run.amount.spot_microusd)), output.usd(run.projection.total_microusd / 1e6)
+        lines.append(f"cost {so_far} so far; at this pace done in {left}, and has cost {then} then")
     return [f"{run.run_id}: {line}" for line in lines]
 
 

@@ -115,13 +115,14 @@ def short_figures(run: "RunStatus", width: int | None) -> Text:
 
 
 def money_line(cluster: "ClusterStatus", width: int) -> Text:
-    """So far, now, when the run is done; what was saved."""
+    """Of the whole cluster: so far, now, when the run is done; what was saved."""
     spot, on_demand = cluster.spot_microusd / 1e6, cluster.on_demand_microusd / 1e6
-    parts: list[Part] = [f"cost   {output.usd(spot)}" + ("" if cluster.state == "closed" else " so far")]
+    whose = "cluster" if width < NARROW else "cost   cluster"
+    parts: list[Part] = [f"{whose} {output.usd(spot)}" + ("" if cluster.state == "closed" else " so far")]
     if cluster.microusd_per_hour:
         parts.append(f"{output.usd(cluster.microusd_per_hour / 1e6)} an hour now")
     if cluster.projected_microusd is not None:
-        parts.append(f"about {output.usd(cluster.projected_microusd / 1e6)} when done")
+        parts.append(f"~{output.usd(cluster.projected_microusd / 1e6)} when done")
     if on_demand:
         note = " (estimate)" if cluster.on_demand_note else ""
         parts.append(f"{1 - spot / on_demand:.0%} saved of {output.usd(on_demand)} on demand{note}")

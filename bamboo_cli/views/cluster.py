@@ -203,12 +203,13 @@ def without_coordinator(cluster: "ClusterStatus") -> list[str]:
 
 
 def _money(cluster: "ClusterStatus") -> list[str]:
-    so_far = "" if cluster.state == "closed" else " so far"
+    so_far = " for the cluster" + ("" if cluster.state == "closed" else " so far")
     spot, on_demand = usd(cluster.spot_microusd), usd(cluster.on_demand_microusd)
     ahead = [f"{output.usd(usd(cluster.microusd_per_hour))} an hour now"] if cluster.microusd_per_hour else []
     if cluster.hours_left is not None and cluster.projected_microusd is not None:
         total = output.usd(cluster.projected_microusd / 1e6)
-        ahead.append(f"at this pace the run is done in {output.seconds(3600 * cluster.hours_left)}, for {total} in all")
+        left = output.seconds(3600 * cluster.hours_left)
+        ahead.append(f"at this pace the run is done in {left}, and the cluster has cost {total} then")
     lines = [cost_line(spot, on_demand, cluster.on_demand_note, so_far)]
     return [*lines, "; ".join(ahead)] if ahead else lines
 

@@ -24,11 +24,19 @@ def path(tmp_path: Path) -> Path:
     )
 
 
-def test_what_a_run_will_have_cost_is_what_the_bill_says(path: Path) -> None:
+def test_what_the_cluster_will_have_cost_is_what_it_has_and_what_the_bill_says_that_the_run_will(path: Path) -> None:
+    """Its nodes booted for half an hour before the run began."""
+    engine = store.open_for_writing(path)
+    with store.writing(engine) as connection:
+        connection.execute(update(schema.instances).values(launched_at=BEGIN - 1_800.0))
+    engine.dispose()
+
     status, bill = read_status(path, now=NOW), read_run_bill(path, wide_file.RUN, now=NOW)
 
-    assert bill.projection is not None
-    assert status.projected_microusd == bill.projection.total_microusd
+    assert bill.projection is not None and status.projected_microusd is not None
+    to_come = bill.projection.total_microusd - bill.amount.spot_microusd
+    assert status.spot_microusd == pytest.approx(1.25 * bill.amount.spot_microusd)
+    assert status.projected_microusd == pytest.approx(status.spot_microusd + to_come)
     assert status.hours_left == bill.projection.hours_left == pytest.approx(2.0 * 199 / 401)
     assert status.microusd_per_hour == 4 * 302_000
 

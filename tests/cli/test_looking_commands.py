@@ -1,6 +1,7 @@
 """``status``, ``events`` and ``logs`` as commands, on state files, with nobody at the terminal."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,23 @@ def test_status_as_json_has_what_the_view_shows(home: Path) -> None:
     assert found["projected_microusd"] > found["spot_microusd"] > 0
     assert found["plan"]["pipelines"][1]["stages"][1]["host"] == "n5/1"
     assert "job_text" not in found and "fetches" not in found["plan"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "says"),
+    [
+        ("status", r"cost (\S+) for the cluster so far; .*an hour now; .* and the cluster has cost (\S+) then"),
+        ("cost", r"wide-1: cost (\S+) so far; at this pace done in .*, and has cost (\S+) then"),
+    ],
+)
+def test_what_it_has_cost_and_will_have_cost_are_of_one_thing_which_is_named(home: Path, verb: str, says: str) -> None:
+    scenes.storm(home)
+
+    found = re.search(says, bamboo(verb), flags=re.DOTALL)
+
+    assert found is not None
+    so_far, then = (float(amount.strip("$").replace(",", "")) for amount in found.groups())
+    assert 0.0 < so_far < then
 
 
 def test_a_loss_is_told_step_by_step_with_times(home: Path) -> None:

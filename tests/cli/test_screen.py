@@ -62,7 +62,7 @@ def test_on_a_usual_terminal_everything_is_there(storm: Look) -> None:
     assert "801 of 1200 steps · 67% · 59 min 47 s left" in text
     assert re.search(r"loss   2\.1000 +[▁▂▃▄▅▆▇█]{50,} +first 9\.7000", text)
     assert re.search(r"speed  116\.2 samples/s +[▁▂▃▄▅▆▇█]{50,}", text)
-    assert re.search(r"cost   \$5\.\d\d so far · \$2\.72 an hour now · about \$\d\.\d\d when done · 70% saved", text)
+    assert re.search(r"cost   cluster \$5\.\d\d so far · \$2\.72 an hour now · ~\$\d\.\d\d when done · 70% saved", text)
     assert re.search(r"p0 +● n1 +▲ n2 17s +● n3 +\? n4", text)
     assert re.search(r"p1 +◐ n5 +◐ n5 +○ n7 +✕ n8", text)
     assert "standby  n9" in text and "booting  n10  installing torch" in text

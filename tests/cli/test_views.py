@@ -38,7 +38,7 @@ def test_status_shows_nodes_stages_step_loss_preemptions_and_money() -> None:
     assert "cluster demo (demo-3f2a1c, local): up · coordinator is process 4242" in text
     assert "41 of 120 steps · loss 2.3456 (first 5.6012) · 81.2 samples/s" in text
     assert "2 preemptions · 1 failover · 3 reconfigurations · 0 restores · 0 steps run again · paused 1.2 s" in text
-    assert "cost $0.0123 so far; on demand $0.0400, 69% saved" in text
+    assert "cost $0.0123 for the cluster so far; on demand $0.0400, 69% saved" in text
     assert [line.split()[:4] for line in text.splitlines() if line.startswith("n")] == [
         ["node", "state", "zone", "worker"],
         ["n1", "active", "local-b", "prepared"],
@@ -263,7 +263,17 @@ def test_json_has_the_names_of_the_code(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize(
     ("amount", "text"),
-    [(0.84, "0.8 s"), (42.4, "42 s"), (59.6, "1 min 00 s"), (185, "3 min 05 s"), (7620, "2 h 07 min")],
+    [
+        (0, "0.0 s"),
+        (0.025, "25 ms"),
+        (0.0994, "99 ms"),
+        (0.0996, "0.1 s"),
+        (0.84, "0.8 s"),
+        (42.4, "42 s"),
+        (59.6, "1 min 00 s"),
+        (185, "3 min 05 s"),
+        (7620, "2 h 07 min"),
+    ],
 )
 def test_durations_are_spelt_for_people(amount: float, text: str) -> None:
     assert output.seconds(amount) == text

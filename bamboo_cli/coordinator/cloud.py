@@ -160,7 +160,8 @@ class Cloud:
         for one request; one of which it is not known what came of it is repeated first. Raises BambooError.
         """
         if wanted.node_id in self._unwanted:
-            raise RequestRefusedError("it is not wanted any more")
+            kind = CloudError if wanted.node_id in self._unsure else RequestRefusedError
+            raise kind("it is not wanted any more")
         offers = [offer for offer in await self._offers() if offer.zone == wanted.zone]
         offers = [offer for offer in offers if offer.is_spot or wanted.on_demand]
         if not offers:

@@ -164,6 +164,7 @@ class Machine:
             pause = replace(board.run.pause, since=board.now) if board.run.pause else None
             board.run = replace(board.run, broken=broken, pause=pause)
         board.tell(StoryKind.COORDINATOR, "the coordinator begins")
+        way.begin_again(board)
         fleet.ask_again(board)
         checkpoints.ask_again(board)
 

@@ -56,7 +56,7 @@ def _count(board: Board, event: PreparationFailed) -> None:
     board.cluster = replace(cluster, failed_step=event.step, num_failed=num, rent_after=board.now + pause_s)
     if cluster.gave_up:
         return
-    if event.step == BASTION_STEP:
+    if event.step == BASTION_STEP and board.pulse.way_lost_at is not None:
         board.cluster = replace(board.cluster, gave_up=event.detail)
         board.tell(StoryKind.CAPACITY, f"no further node is rented: {event.detail}", num_failed=num)
     elif num >= max(LEAST_FAILURES, board.config.num_nodes):

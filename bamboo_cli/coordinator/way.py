@@ -31,6 +31,11 @@ def found(board: Board, event: WayFound) -> None:
     for node in board.nodes.values():
         if node.state in LEASED:
             board.pulse.heard_at[node.node_id] = board.now + RETURN_S
+    begin_again(board)
+
+
+def begin_again(board: Board) -> None:
+    """What was given up for the bastion. Also when the coordinator begins: nobody tells it then that it is back."""
     if board.cluster.failed_step == BASTION_STEP:
         board.cluster = replace(board.cluster, failed_step="", num_failed=0, rent_after=0.0, gave_up="")
 

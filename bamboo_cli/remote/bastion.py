@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import paramiko
+from paramiko.hostkeys import InvalidHostKey
 
 from bamboo_cli.errors import BastionError, StepError
 from bamboo_cli.remote import retry, sockets
@@ -84,13 +85,16 @@ class Bastions:
         return bastion in self._down
 
     def is_well(self, bastion: str) -> bool:
-        """Whether it still answers on its connection, which is given up if not. It takes ``PROBE_S`` at most."""
+        """Whether it still answers on its connection, which is given up if not. It takes ``PROBE_S`` at most. That it
+        allows no session (``MaxSessions 0``) is an answer."""
         client = self._clients.get(bastion)
         transport = client.get_transport() if client is not None else None
         try:
             if transport is None:
                 raise EOFError
             transport.open_session(timeout=PROBE_S).close()
+        except paramiko.ChannelException:
+            return True
         except (OSError, EOFError, paramiko.SSHException):
             with self._lock:
                 if client is not None and self._clients.get(bastion) is client:
@@ -141,7 +145,7 @@ class Bastions:
                     return
                 self._clients[bastion] = client
                 del self._down[bastion]
-            self._tell_found(bastion)
+                self._tell_found(bastion)  # before anybody can tell that it is lost again
             return
 
 
@@ -171,7 +175,7 @@ def connect(bastion: str) -> paramiko.SSHClient:
                 client.close()
             sock.close()
             raise
-    except (OSError, EOFError, paramiko.SSHException) as error:
+    except (OSError, EOFError, paramiko.SSHException, InvalidHostKey, UnicodeError) as error:
         detail = _in_words(error)
         by_hand = f"ssh{'' if port == DEFAULT_PORT else f' -p {port}'} {f'{user}@' if user else ''}{host}"
         raise BastionError(
@@ -191,6 +195,12 @@ def _in_words(error: Exception) -> str:
             return "it lets none of our keys in"
         case paramiko.PasswordRequiredException():
             return "the key is locked by a passphrase"
+        case InvalidHostKey():
+            return f"known_hosts has a line that cannot be read: {error.line[:60]!r}"
+        case UnicodeDecodeError():
+            return f"known_hosts has a line that cannot be read: it is no text ({error.reason})"
+        case UnicodeError():
+            return f"its name is none ({error})"
     if "not found in known_hosts" in str(error):
         return "its host key is not in known_hosts"
     return retry.in_words(error)

@@ -8,6 +8,7 @@ from contextlib import suppress
 import paramiko
 
 from bamboo_cli.errors import ConnectionLostError, StepError
+from bamboo_cli.remote import retry
 from bamboo_cli.remote.connection import Connection
 
 READ_BYTES = 1 << 16
@@ -27,6 +28,8 @@ class Forward:
         try:
             # Port 0: a port of our choice may be taken, by the session of a connection that was cut, say.
             self.port = connection.transport.request_port_forward("127.0.0.1", 0, self._opened)
+        except (OSError, EOFError) as error:
+            raise ConnectionLostError(f"the SSH connection broke ({retry.in_words(error)})") from error
         except paramiko.SSHException as error:
             if connection.is_open:
                 raise StepError(

@@ -61,7 +61,7 @@ class Keeper:
         self._common = common
         self._stop = threading.Event()
         self._connection: Connection | None = None
-        self._losses = 0
+        self._losses, self._pause_s = 0, FIRST_PAUSE_S
         place = Place(cluster_id=common.cluster_id, node_id=instance.node_id)
         self._log_copy = LogCopy(place, common.logs / instance.node_id)
         self._thread = threading.Thread(target=self._run, name=f"keeper of {instance.node_id}", daemon=True)
@@ -80,24 +80,34 @@ class Keeper:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        pause_s = FIRST_PAUSE_S
-        while not self._stop.wait(pause_s if self._losses else 0.0):
+        """Whatever a try meets, another follows: without this thread nobody would link the node again."""
+        while not self._stop.wait(self._pause_s if self._losses else 0.0):
             try:
-                connection = self._linked()
+                self._link()
             except BastionError as error:
                 self._await_bastion(error)
+            except HostKeyError as error:
+                self._lost(error)
+                return
             except RemoteError as error:
                 self._lost(error)
-                if isinstance(error, HostKeyError):
-                    return
-                pause_s = min(LAST_PAUSE_S, pause_s * 2)
-            else:
-                self._losses, pause_s = 0, FIRST_PAUSE_S
-                self._log_copy.use(connection)
-                self._watch(connection)
-                log.info("the SSH connection to %s ended", self.instance.node_id)
-                self._losses = 1
-                self._common.lost()
+            except Exception as error:
+                log.exception("a bug, here or in paramiko; %s is tried again", self.instance.node_id)
+                words = f"{type(error).__name__}: {error}"
+                self._lost(StepError(words, step=CONNECT, next_step="coordinator.log says where it happened"))
+
+    def _link(self) -> None:
+        """Until the link breaks. Raises RemoteError where none comes about."""
+        connection = self._linked()
+        self._losses, self._pause_s = 0, FIRST_PAUSE_S
+        self._log_copy.use(connection)
+        try:
+            self._watch(connection)
+        finally:
+            connection.close()
+            self._losses = 1
+        log.info("the SSH connection to %s ended", self.instance.node_id)
+        self._common.lost()
 
     def _linked(self) -> Connection:
         """A connection, the agent on its way through it. Raises RemoteError."""
@@ -138,7 +148,6 @@ class Keeper:
             connection.wait_for_its_end(PROBE_S)
             if connection.is_open and not connection.is_well():
                 break
-        connection.close()
 
     def _await_bastion(self, error: BastionError) -> None:
         """That the way is down says nothing of the machine, and its time to answer begins when there is one again."""
@@ -153,6 +162,7 @@ class Keeper:
 
     def _lost(self, error: RemoteError) -> None:
         """A connection that breaks is nothing, unless it goes on so, and is not the bastion's."""
+        self._pause_s = min(LAST_PAUSE_S, self._pause_s * 2)
         if isinstance(error, ConnectionLostError):
             self._common.lost()
             if self.reach.bastion is not None and not self._common.bastions.is_well(self.reach.bastion):

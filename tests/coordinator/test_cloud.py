@@ -400,6 +400,21 @@ def test_what_waits_for_its_turn_and_is_not_wanted_any_more_is_never_asked_for(
     assert isinstance(failed, CreateFailed) and failed.fault is CreateFault.REFUSED
 
 
+def test_what_may_have_come_of_a_lost_answer_is_not_forgotten_when_its_node_is_given_back_in_the_queue(
+    scene: Scene,
+) -> None:
+    scene.provider.lose_answer = True
+
+    async def scenario() -> None:
+        await scene.create()
+        scene.cloud.terminate(NodeId("n1"))
+        await scene.create()
+
+    play(scenario)
+    faults = [failed.fault for failed in scene.events(CreateFailed) if isinstance(failed, CreateFailed)]
+    assert faults == [CreateFault.CLOUD, CreateFault.CLOUD], "that nothing came of it is not known"
+
+
 @pytest.mark.parametrize("ahead_s", [600.0, -600.0])
 def test_what_is_not_listed_yet_is_missing_by_our_clock_and_not_by_the_clouds(scene: Scene, ahead_s: float) -> None:
     scene.provider.clock = lambda: scene.now - ahead_s

@@ -85,15 +85,15 @@ def test_there_is_an_end_to_the_patience_with_it() -> None:
     assert set(s.rented) == {"n1", "n2"}, "what is rented now could not be made a node"
 
 
+def give_up(scene: Scene, *node_ids: str) -> None:
+    for node_id in node_ids:
+        scene.fail(node_id, BASTION_STEP, "the bastion me@host cannot be reached: Connection refused for 600 s")
+
+
 def test_machines_that_boot_behind_it_are_given_back_in_the_end_and_the_renting_ends_with_its_words() -> None:
     s = Scene(config=CONFIG)
     s.handle(LOST)
-    for node_id in ("n1", "n2"):
-        detail = "the bastion me@host cannot be reached: Connection refused for 600 s"
-        failed = ev.PreparationFailed(
-            node_id=NodeId(node_id), instance_id=f"i-{node_id}", step=BASTION_STEP, detail=detail
-        )
-        s.handle(failed)
+    give_up(s, "n1", "n2")
     s.wait(1000)
 
     assert s.given_back == ["n1", "n2"] and set(s.rented) == {"n1", "n2"}
@@ -103,3 +103,26 @@ def test_machines_that_boot_behind_it_are_given_back_in_the_end_and_the_renting_
     s.wait(1)
     assert s.machine.board.cluster.gave_up == ""
     assert set(s.rented) == {"n1", "n2", "n3", "n4"}, "as many as are wanted"
+
+
+def test_who_gives_up_at_the_very_moment_at_which_it_is_back_does_not_end_the_renting() -> None:
+    """Else nothing would begin it again: the bastion is not found twice."""
+    s = Scene(config=CONFIG)
+    s.handle(LOST)
+    s.handle(FOUND)
+    give_up(s, "n1")
+    s.wait(60)
+    assert s.machine.board.cluster.gave_up == ""
+    assert set(s.rented) == {"n1", "n2", "n3"}
+
+
+def test_a_coordinator_that_is_started_again_rents_again_since_nobody_would_tell_it_that_the_bastion_is_back() -> None:
+    s = Scene(config=CONFIG)
+    s.handle(LOST)
+    give_up(s, "n1", "n2")
+    assert s.machine.board.cluster.gave_up
+
+    s.handle(ev.Started())
+    s.wait(1)
+    assert s.machine.board.cluster.gave_up == ""
+    assert set(s.rented) == {"n1", "n2", "n3", "n4"}

@@ -193,6 +193,26 @@ def test_a_bastion_that_hangs_is_found_by_asking_it(
         session.kill()
 
 
+def test_a_bastion_that_allows_no_sessions_is_well_all_the_same(gate: Machine, vm: Machine, bastions: Bastions) -> None:
+    """Many are for forwarding alone. To take that for silence would cut all nodes off for one that does not answer."""
+    die(gate)
+    gate.options = ("MaxSessions 0",)
+    gate.boot()
+    stream = bastions.through(spelt(gate), vm.address, vm.port)
+    assert bastions.is_well(spelt(gate))
+    assert stream.recv(3) == b"SSH"
+
+
+@pytest.mark.parametrize("line", ["elsewhere ssh-ed25519 AAAAC\n", "\xff\n"], ids=["cut short", "not text"])
+def test_a_line_of_known_hosts_that_cannot_be_read_is_told_and_ends_no_thread(
+    gate: Machine, vm: Machine, bastions: Bastions, tmp_path: Path, line: str
+) -> None:
+    known_hosts = tmp_path / "user" / ".ssh" / "known_hosts"
+    known_hosts.write_bytes(line.encode("latin-1") + known_hosts.read_bytes())
+    with pytest.raises(BastionError, match=r"known_hosts has a line that cannot be read"):
+        connect(replace(vm.reach, bastion=spelt(gate)), vm.known.private, bastions=bastions)
+
+
 @pytest.mark.parametrize(
     ("known_hosts", "key", "words"),
     [

@@ -10,7 +10,8 @@ from bamboo_trainer.survival import losses_survived
 
 from bamboo_cli.coordinator.states import RunState
 from tests.trainer.machine_world import MachineWorld
-from tests.trainer.test_machine_and_executors import Striker, check, lose_two
+from tests.trainer.test_machine_and_executors import Striker, check
+from tests.trainer.test_pairs_of_losses import lose_two
 
 INSTANTS = 8
 """Of a run, at which each of its nodes is lost."""

@@ -1,10 +1,9 @@
-"""The coordinator's machine and the step protocol together: losses at every action, in pairs, with restarts."""
+"""The coordinator's machine and the step protocol together: losses at every action, with restarts."""
 
-import random
 from collections.abc import Callable
 
 import pytest
-from bamboo_trainer.plan import Mode, WorkerId
+from bamboo_trainer.plan import WorkerId
 from bamboo_trainer.schedule import Action
 
 from bamboo_cli.coordinator.states import RunReason, RunState
@@ -64,53 +63,6 @@ def test_a_loss_at_every_action_ends_with_the_undisturbed_weights(size: dict[str
         else:
             assert world.state is RunState.DONE
     assert (num_helped > 0) == (size["num_pipelines"] == 2)
-
-
-SHAPES = [(d, p, m) for d in (1, 2) for p in (2, 3, 4) for m in (1, 2, 3, 4) if m >= d] + [(2, 1, 2), (2, 1, 4)]
-SHAPES += [(2, 2, 7), (2, 3, 6), (3, 2, 6), (3, 1, 7)]
-"""The last ones with help for whoever takes a stage over."""
-
-
-def lose_two(
-    rng: random.Random, first: int | None = None, second: int | None = None, num_accelerators: int = 1
-) -> None:
-    """A world of any small shape, protection and level; the second loss may strike during takeover, halt, transfer or
-    restore. ``first``, ``second``: at which actions; chosen at random when not given."""
-    d, p, m = rng.choice(SHAPES)
-    mode = rng.choice(list(Mode))
-    size = {"num_pipelines": d, "num_stages": p, "num_microbatches": m, "num_steps": 3}
-    case = size | {"mode": mode, "level": rng.choice((1, 2)), "num_accelerators": num_accelerators}
-    reference = undisturbed(**case)
-    first = rng.randrange(1, reference.world.num_actions) if first is None else first
-    second = first + rng.choice((1, 2, rng.randrange(1, 40))) if second is None else second
-    restarts = rng.choice(((), (), range(20, 2000, 40)))
-    world = MachineWorld(**case, seed=rng.randrange(10**6), restarts=restarts)  # type: ignore[arg-type]
-    # without protection the run goes on with fewer pipelines, and so with other bits, rather than wait
-    world.world.disk.same_bits = mode.survives_within_step or (mode.has_shadows and p >= 2) or d == 1
-
-    world.run(lose_at(world, first, second))
-
-    if world.world.disk.same_bits:
-        check(world, reference)
-    assert world.state is RunState.DONE
-    progress = world.machine.board.progress
-    assert progress is not None
-    assert world.lost_a_layer or (progress.restores, progress.steps_rerun) == (0, 0), f"{case}: a costlier rung"
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_a_pair_of_losses_ends_with_the_undisturbed_weights(seed: int) -> None:
-    rng = random.Random(seed)
-    for _ in range(4):
-        lose_two(rng)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(100, 600))
-def test_many_more_pairs_of_losses_end_with_the_undisturbed_weights(seed: int) -> None:
-    rng = random.Random(seed)
-    for _ in range(4):
-        lose_two(rng)
 
 
 @pytest.mark.parametrize("size", SIZES[:2], ids=["1x3", "2x2"])

@@ -66,7 +66,7 @@ def _cells(facts: LossFacts, *, several: bool) -> Sequence[str]:
         facts.found or "(not shown)",
         "" if facts.found_after_s is None else output.seconds(facts.found_after_s),
         facts.rung or "",
-        "" if facts.pause_s is None else f"{facts.pause_s:.2f} s",
+        "" if facts.pause_s is None else output.seconds(facts.pause_s),
         "" if facts.pause_steps is None else f"{facts.pause_steps:.1f}",
         str(facts.steps_rerun),
     )

@@ -40,7 +40,7 @@ def test_a_line_tells_all_of_a_loss(num_pipelines: int, place: str) -> None:
     text = drawn(facts(NOTICE, killed), num_pipelines=num_pipelines)
 
     row = next(line for line in text.splitlines() if "0B1" in line)
-    told = f"12 kill-in-step at 0B1 n1, stage {place} link broken 0.1 s failover by its shadow 0.06 s 0.6 0"
+    told = f"12 kill-in-step at 0B1 n1, stage {place} link broken 50 ms failover by its shadow 60 ms 0.6 0"
     assert " ".join(row.split()) == told
     assert "the same weights, bit for bit (30 steps, 480 samples)" in text
     assert text.rstrip().endswith(judge(facts(NOTICE, killed)).sentence)

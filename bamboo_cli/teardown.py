@@ -35,7 +35,7 @@ class Down:
 
 
 def is_down(cluster_dir: Path) -> bool:
-    """Whether its books are closed and the cloud, asked now, has nothing of it: there is nothing that `down` could end."""
+    """Whether its books are closed and the cloud, asked now, has nothing of it: `down` has nothing to end."""
     from bamboo_cli.coordinator.store import ClusterState, state_path
 
     try:

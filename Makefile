@@ -5,12 +5,13 @@ TORCH ?= torch==2.13.0
 TEST_PROCESSES ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
+TRAINS := $(VENV)/.trains
 READY := $(VENV)/.ready
 ISOLATED := $(BIN)/python -m tests.aws.isolated
 
 .PHONY: demo test lint format types imports tests trackers vms soak bench docs site clean
 
-demo: $(READY)
+demo: $(TRAINS)
 	$(BIN)/bamboo demo --yes
 
 test: lint types imports site tests vms
@@ -68,10 +69,15 @@ site: $(READY)
 clean:
 	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-# Made again when what is installed has changed. TORCH comes first, so that a machine may choose its own build of it
-# (make TORCH=torch==2.13.0+cpu); without an ensurepip module (Debian) virtualenv makes the environment.
-$(READY): pyproject.toml
+# What training needs, and then what developing needs as well; made again when what is installed has changed. TORCH comes
+# first, so that a machine may choose its own build of it (make TORCH=torch==2.13.0+cpu); without an ensurepip module
+# (Debian) virtualenv makes the environment.
+$(TRAINS): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || $(PYTHON) -m virtualenv $(VENV)
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --editable ".[train]"
+	touch $@
+
+$(READY): $(TRAINS)
 	$(BIN)/python -m pip install --quiet --editable ".[train,aws,docs,dev]"
 	touch $@

@@ -22,7 +22,8 @@ BambooError                    exit code 1: failed, with a message
 │   └── DetachedError            Ctrl-C: all goes on
 ├── LeftBehindError            ``down`` could not prove that nothing is left
 ├── RunFailedError             the run ended in failure
-│   └── BudgetError            it was stopped at a limit of its job (exit code 4)
+│   ├── BudgetError            it was stopped at a limit of its job (exit code 4)
+│   └── StoppedError           it was stopped in order, as somebody asked for
 ├── NotVerifiedError           something about a run is not as its ledger says
 └── DrillFailedError           a drill did not go as promised; its sentence says what
 """
@@ -32,6 +33,7 @@ class BambooError(Exception):
     """``next_step``: what the user can do about it, in one sentence."""
 
     exit_code = 1
+    label = "error"
 
     def __init__(self, message: str, *, next_step: str = "") -> None:
         super().__init__(message)
@@ -135,6 +137,12 @@ class BudgetError(RunFailedError):
     """The run was stopped in order at a limit of its job, and can be gone on with."""
 
     exit_code = 4
+
+
+class StoppedError(RunFailedError):
+    """By `bamboo down`: it did not do all its steps, and nothing is wrong."""
+
+    label = "stopped"
 
 
 class NotVerifiedError(BambooError):

@@ -91,7 +91,7 @@ def main() -> None:
         print(f"\n{signalled.message}. {signalled.next_step}".rstrip(), file=sys.stderr)
         sys.exit(signalled.exit_code)
     except BambooError as error:
-        print(f"error: {error.message}", file=sys.stderr)
+        print(f"{error.label}: {error.message}", file=sys.stderr)
         if error.next_step:
             print(f"{error.next_step}", file=sys.stderr)
         sys.exit(error.exit_code)

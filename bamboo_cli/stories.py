@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bamboo_cli import incidents
+from bamboo_cli import incidents, records
 from bamboo_cli.coordinator.reader import read_commits, read_events
-from bamboo_cli.errors import UsageError
+from bamboo_cli.errors import StateError, UsageError
 
 if TYPE_CHECKING:
     from bamboo_cli.coordinator.status import StoryEvent
@@ -28,9 +28,25 @@ def read_losses(path: Path, which: str, run: str | None) -> tuple[incidents.Told
         names = ", ".join(dict.fromkeys(loss.node_id for loss in losses))
         raise UsageError(
             f"no loss of {which} is on record",
-            next_step=f"Lost were: {names}." if names else "No node was lost so far.",
+            next_step=f"Lost were: {names}." if names else earlier_loss(path, which, run) or "No node was lost so far.",
         )
     return tuple(_told(path, loss) for loss in found)
+
+
+def earlier_loss(path: Path, which: str, but: str | None = None) -> str:
+    """In words: which other run of the cluster's name had such a loss last, such as the one that was gone on with, and
+    how to look at it. Nothing where none had.
+    """
+    for found in records.state_files(path.parent.name):
+        try:
+            losses = incidents.chosen(incidents.losses(read_events(found)), which)
+        except StateError:
+            continue  # damaged, or of a newer Bamboo
+        for loss in reversed(losses):
+            if loss.run_id not in (None, but):
+                command = f"bamboo events --loss {which} --run {loss.run_id} --cluster {path.parent.name}"
+                return f"Run {loss.run_id} had one: `{command}`."
+    return ""
 
 
 def _told(path: Path, loss: incidents.Loss) -> incidents.Told:

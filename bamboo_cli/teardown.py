@@ -34,6 +34,19 @@ class Down:
     detail: str
 
 
+def is_down(cluster_dir: Path) -> bool:
+    """Whether its books are closed and the cloud, asked now, has nothing of it: `down` has nothing to end."""
+    from bamboo_cli.coordinator.store import ClusterState, state_path
+
+    try:
+        if clusters.read_state(state_path(cluster_dir)) is not ClusterState.CLOSED:
+            return False
+        identity = clusters.read_identity(cluster_dir)
+        return not _provider(identity, cluster_dir).left_behind(identity.cluster_id)
+    except BambooError:
+        return False  # `down` tells what hinders it
+
+
 def stop_in_order(path: Path) -> None:
     """A run that is on saves a checkpoint at a step boundary and stops. Whatever hinders it is told, and no more."""
     from bamboo_cli.coordinator.reader import read_active_spec

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bamboo_cli import clusters, output
 from bamboo_cli.coordinator.states import RunReason
-from bamboo_cli.errors import BudgetError, DetachedError, RunFailedError, StateError
+from bamboo_cli.errors import BudgetError, DetachedError, RunFailedError, StateError, StoppedError
 
 if TYPE_CHECKING:
     from bamboo_cli.config import JobConfig
@@ -55,6 +55,10 @@ class RunSummary:
     @property
     def done(self) -> bool:
         return self.state == "done"
+
+    @property
+    def stopped_by_down(self) -> bool:
+        return self.state == "stopped" and self.reason.startswith((RunReason.REQUESTED, RunReason.CLOSED))
 
 
 class CoordinatorKeeper:
@@ -201,10 +205,15 @@ def tell_what_stays(path: Path) -> None:
         output.note("The nodes are still rented, for another run or until `bamboo down`.")
 
 
-def check_done(summary: RunSummary, path: Path) -> None:
-    """Raises RunFailedError for a run that did not end well, with what can be gone on from."""
+def check_done(summary: RunSummary, path: Path, job: Path | None = None) -> None:
+    """Raises RunFailedError for a run that did not end well, with what can be gone on from: by the job file ``job``."""
     if summary.done:
         return
+    if summary.stopped_by_down:
+        raise StoppedError(
+            f"run {summary.run_id} was stopped by `bamboo down`, after {output.plural(summary.steps, 'step')}",
+            next_step=f"{_what_is_kept(summary, job)} `bamboo events --cluster {path.parent.name}` tells the story.",
+        )
     saved = (
         f"The newest complete checkpoint is of step {summary.checkpoint_step}, in {summary.checkpoint_url}; "
         + how_to_go_on(summary.run_id)
@@ -215,4 +224,16 @@ def check_done(summary: RunSummary, path: Path) -> None:
     raise failure(
         f"run {summary.run_id} {summary.state} after {summary.steps} steps: {summary.reason or 'no reason is known'}",
         next_step=f"{saved} `bamboo events --cluster {path.parent.name}` tells the story, `bamboo logs` the details.",
+    )
+
+
+def _what_is_kept(summary: RunSummary, job: Path | None) -> str:
+    if summary.checkpoint_step is None:
+        return "There is no complete checkpoint, so a new run begins at step 0."
+    again = summary.steps - 1 - summary.checkpoint_step
+    todo = f" (the {output.plural(again, 'step')} after it will be computed again)" if again > 0 else ""
+    command = f"bamboo run {shlex.quote(str(job)) if job else 'JOB'} --resume {summary.run_id}"
+    return (
+        f"Kept is the checkpoint of step {summary.checkpoint_step}, in {summary.checkpoint_url}{todo}; "
+        f"go on with `{command}`."
     )

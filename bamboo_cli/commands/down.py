@@ -30,7 +30,7 @@ def command(
 
     A run that is on saves a checkpoint and ends; its checkpoints, the story and the bill stay, and `bamboo run JOB
     --resume RUN` goes on from there. Exits with 1 and a list if anything could not be ended. AWS is searched by the
-    cluster's tag, whatever the record says.
+    cluster's tag, whatever the record says. Of a cluster that is down already, it only proves so, and asks nothing.
 
     \b
     Examples:
@@ -46,7 +46,7 @@ def command(
     from bamboo_cli.bills import read_bill
     from bamboo_cli.coordinator.reader import read_status
     from bamboo_cli.errors import StateError
-    from bamboo_cli.teardown import give_back, stop_in_order, sweep_by_id
+    from bamboo_cli.teardown import give_back, is_down, stop_in_order, sweep_by_id
     from bamboo_cli.views.bill import total_line
     from bamboo_cli.views.cluster import end_lines
 
@@ -59,7 +59,8 @@ def command(
             output.line(f"cluster {cluster_id}: nothing is left in any region: {swept.detail}")
         return
     path = clusters.state_file(cluster)
-    output.confirm(f"End the run and give back all nodes of cluster {path.parent.name}?", yes=yes)
+    if all_regions or not is_down(path.parent):
+        output.confirm(f"End the run and give back all nodes of cluster {path.parent.name}?", yes=yes)
     before = (lambda: None) if now else (lambda: stop_in_order(path))
     down = give_back(path.parent, before=before, all_regions=all_regions)
     if json:

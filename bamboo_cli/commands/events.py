@@ -37,7 +37,7 @@ def command(
 
     Nodes that join, notices, losses, failovers, new plans, checkpoints. Those of an earlier cluster of the same name by
     --run or by its id. --loss tells one preemption from its first sign until all is whole again, with the commits
-    around it.
+    around it; where the newest cluster had none, it names the run that did.
 
     \b
     Examples:
@@ -62,6 +62,8 @@ def command(
             output.json_result(told)
         else:
             output.result(view.losses(told), one_line_a_row=True)
+        if not told and (elsewhere := stories.earlier_loss(path, loss, run)):
+            output.note(elsewhere)
         return
     if not follow:
         found = read_events(path, run=run, limit=limit) if node is None else stories.read_node(path, node, run, limit)

@@ -39,4 +39,4 @@ def command(job: options.Job, settings: options.Settings = None, json: options.J
     if json:
         output.json_result(found)
     else:
-        output.result(view.plan(found))
+        output.result(view.plan(found), one_line_a_row=True)

@@ -13,10 +13,10 @@ def command(
 ) -> None:
     """Rent, train, show the bill and give everything back.
 
-    That is up, train and down in one. Everything is given back however the run ends; the exit code is 1 if it failed,
-    4 if it was stopped at a limit of its job (`max_cost_usd`, `max_hours`, `deadline`). With --json the last line of
-    standard output is one JSON object about the run. SIGTERM and SIGHUP stop the run with a checkpoint and give
-    everything back. Ctrl-C detaches: the run goes on, and so does the bill, until `bamboo down`.
+    That is up, train and down in one. Everything is given back however the run ends; the exit code is 1 if it failed or
+    was stopped by `bamboo down`, 4 if it was stopped at a limit of its job (`max_cost_usd`, `max_hours`, `deadline`).
+    With --json the last line of standard output is one JSON object about the run. SIGTERM and SIGHUP stop the run with
+    a checkpoint and give everything back. Ctrl-C detaches: the run goes on, and so does the bill, until `bamboo down`.
 
     \b
     Examples (for cron there is `bamboo cron`):
@@ -47,4 +47,4 @@ def command(
         output.result(view(found))
         output.line(f"\nNothing is left running ({ended.down.detail}).")
     ended.check()
-    training.check_done(found, ended.path)
+    training.check_done(found, ended.path, job)

@@ -14,7 +14,8 @@ def command(
 
     Ctrl-C detaches: the run goes on, and the same command again looks on again, as does `bamboo status --watch`. Where
     standard output is no terminal there is one line a step. Nothing is given back in the end: that
-    does `bamboo down`. Exit code 4: the run was stopped at a limit of its job.
+    does `bamboo down`, which stops the run with a checkpoint (exit code 1). Exit code 4: the run was stopped at a limit
+    of its job.
 
     \b
     Examples:
@@ -48,5 +49,6 @@ def command(
         output.json_line(found)
     else:
         output.result(view(found))
-    training.tell_what_stays(path)
-    training.check_done(found, path)
+    if not found.stopped_by_down:
+        training.tell_what_stays(path)
+    training.check_done(found, path, job)

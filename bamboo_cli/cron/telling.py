@@ -37,11 +37,11 @@ def run_in(lines: Iterable[str]) -> dict[str, Any] | None:
 
 
 def reason_in(lines: Sequence[str]) -> tuple[str, ...]:
-    """From ``error:`` on."""
-    starts = [index for index, line in enumerate(lines) if line.startswith("error: ")]
+    """From ``error:`` or ``stopped:`` on."""
+    starts = [index for index, line in enumerate(lines) if line.startswith(("error: ", "stopped: "))]
     if not starts:
         return ()
-    said = (lines[starts[-1]].removeprefix("error: "), *lines[starts[-1] + 1 :])
+    said = (lines[starts[-1]].partition(": ")[2], *lines[starts[-1] + 1 :])
     return tuple(line for line in said if line.strip())[:REASON_LINES]
 
 

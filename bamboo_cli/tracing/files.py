@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bamboo_cli import records
 from bamboo_cli.coordinator.pages import Page, read_pages
 from bamboo_cli.coordinator.reader import read_events, read_plans, read_runs
 from bamboo_cli.errors import BambooError, UsageError
@@ -19,19 +20,21 @@ class TraceFile:
     run_id: str
     steps: tuple[int, ...]
     num_workers: int
+    hint: str = ""
+    """Where to look for a failover, if this has none."""
 
 
 def write_trace(state_file: Path, run: str | None, step: int | None, output: Path | None) -> TraceFile:
     """Chrome trace events of all recorded steps, or of one (with its neighbours, where a failover lies in it).
 
-    Raises UsageError for a run or step that there is not, BambooError when there is nothing to write or no way to.
+    Raises UsageError for a step that was not recorded, BambooError when there is nothing to write or no way to.
     """
     run_id, pages = _pages(state_file, run)
     if step is not None:
         pages = around_step(_having(pages, step), step)
     found = _timeline(state_file, run_id, pages)
     name = f"{run_id}.trace.json" if step is None else f"{run_id}-step{step}.trace.json"
-    return _written(output or Path(name), json.dumps(chrome_trace(found), separators=(",", ":")), found)
+    return _written(output, name, json.dumps(chrome_trace(found), separators=(",", ":")), found)
 
 
 def write_picture(state_file: Path, run: str | None, step: int | None, output: Path | None) -> TraceFile:
@@ -40,15 +43,17 @@ def write_picture(state_file: Path, run: str | None, step: int | None, output: P
     chosen = telling_step(pages) if step is None else step
     pages = tuple(page for page in _having(pages, chosen) if page.recorded.step == chosen)
     found = _timeline(state_file, run_id, pages)
-    return _written(output or Path(f"{run_id}-step{chosen}.svg"), picture(found), found)
+    written = _written(output, f"{run_id}-step{chosen}.svg", picture(found), found)
+    if step is not None or any(shown.has_failover for shown in found.steps):
+        return written
+    return replace(written, hint=f"No failover of it is recorded. {_earlier_failover(state_file, run_id)}".rstrip())
 
 
 def _pages(state_file: Path, run: str | None) -> tuple[str, tuple[Page, ...]]:
     run_ids = [known.run_id for known in read_runs(state_file)]
-    if run is not None and run not in run_ids:
-        raise UsageError(f"there is no run {run}", next_step=f"There were: {', '.join(run_ids) or 'none'}.")
     if not run_ids:
-        raise BambooError("there has been no run yet", next_step="`bamboo train JOB` starts one.")
+        next_step = f"`bamboo train JOB` starts one. {_earlier_failover(state_file, '')}".rstrip()
+        raise BambooError("there has been no run yet", next_step=next_step)
     run_id = run or run_ids[-1]
     pages = read_pages(state_file, run_id)
     if not pages:
@@ -57,6 +62,13 @@ def _pages(state_file: Path, run: str | None) -> tuple[str, tuple[Page, ...]]:
             next_step="Its first steps are, as soon as they are committed; `bamboo status` shows where it stands.",
         )
     return run_id, pages
+
+
+def _earlier_failover(state_file: Path, but: str) -> str:
+    """In words: the newest other run of the cluster's name with a failover, such as the one that was gone on with."""
+    name = state_file.parent.name
+    found = next((run for run in records.all_runs(name) if run.failovers and run.run_id != but), None)
+    return "" if found is None else f"Run {found.run_id} had one: `bamboo trace {found.run_id} --svg --cluster {name}`."
 
 
 def _timeline(state_file: Path, run_id: str, pages: tuple[Page, ...]) -> Timeline:
@@ -81,7 +93,9 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
-def _written(path: Path, text: str, found: Timeline) -> TraceFile:
+def _written(output: Path | None, name: str, text: str, found: Timeline) -> TraceFile:
+    """To the file ``output``, or under that name in the folder ``output``, by default the current one."""
+    path = Path.cwd() / name if output is None else output / name if output.is_dir() else output
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -1,14 +1,19 @@
 """A cluster that was taken down and put aside keeps its bill and its story; nothing more is asked of it."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from bamboo_cli import clusters
 from bamboo_cli.coordinator import events as ev
 from bamboo_cli.coordinator import journal, reader, store
+from bamboo_cli.errors import UsageError
 from bamboo_cli.job_file import load_job
+from bamboo_cli.main import app
+from bamboo_cli.providers.local_cloud import processes
 from tests.cli.command import bamboo
 from tests.cli.stored import stored
 from tests.coordinator.small_world import World
@@ -81,6 +86,28 @@ def test_of_a_cluster_that_is_down_it_is_said_how_another_is_started(
     assert found.returncode == 1
     assert "cluster tiny is down" in found.stderr
     assert "`bamboo up JOB` starts another" in found.stderr
+
+
+def test_of_a_cluster_that_is_down_nothing_is_asked_by_down_and_nothing_is_left(
+    down: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BAMBOO_HOME", str(tmp_path))
+
+    found = CliRunner().invoke(app, ["down"], catch_exceptions=False)
+
+    assert found.exit_code == 0, found.stderr
+    assert "is down, nothing is left: it was down already\n" in found.stdout
+
+
+def test_what_came_to_light_when_the_cluster_was_down_is_not_ended_unasked(
+    down: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BAMBOO_HOME", str(tmp_path))
+    mark = {processes.CLUSTER_VARIABLE: clusters.read_identity(down.parent).cluster_id}
+    with subprocess.Popen(["/bin/sleep", "60"], env=mark) as stranger:
+        with pytest.raises(UsageError, match=r"give back all nodes of cluster tiny\? Nobody can answer"):
+            CliRunner().invoke(app, ["down"], catch_exceptions=False)
+        stranger.kill()
 
 
 class Killed(BaseException):

@@ -13,7 +13,6 @@ from bamboo_cli.coordinator.status import Series
 from bamboo_cli.costs.report import Amount, Bill
 from bamboo_cli.views import bill as bill_view
 from bamboo_cli.views import cluster as cluster_view
-from bamboo_cli.views import plan as plan_view
 from bamboo_cli.views import story as story_view
 from bamboo_cli.views.screen import Screen
 from tests.cli import status_example as example
@@ -225,19 +224,6 @@ def test_the_bill_adds_up_to_the_last_digit() -> None:
     assert "$0.005001" in text and "$0.002999" in text and "$0.008000" in text
     assert "68%" in text
     assert "prices: job file" in text
-
-
-def test_the_grid_of_a_plan_is_cut_off_and_never_wrapped() -> None:
-    from bamboo_cli.config import JobConfig
-    from bamboo_cli.preview import preview
-
-    job = JobConfig(name="wide", steps=1, global_batch_size=64, microbatch_size=1, stages=4)
-
-    text = drawn(plan_view.plan(preview(job)), width=60)
-
-    grid = [line for line in text.splitlines() if "F0" in line]
-    assert len(grid) == 4
-    assert all(len(line) <= 60 and line.endswith("…") for line in grid)
 
 
 def test_json_of_a_status_is_whole_and_a_node_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,6 +64,7 @@ def test_the_run_is_found_wherever_it_stands() -> None:
     assert telling.run_in(lines) == RUN
     assert telling.run_in(["{no json", '{"run_id" and no more']) is None
     assert telling.reason_in(lines) == ("run tiny-abc123-2 failed after 3 steps: why", "Next.")
+    assert telling.reason_in(("stopped: by `bamboo down`", "Go on.")) == ("by `bamboo down`", "Go on.")
 
 
 def test_a_mail_about_a_failure_is_plain_and_short_however_much_was_said() -> None:

@@ -59,6 +59,7 @@ def print_csv(paths: Sequence[Path], *, now: float, period: Period) -> None:
     lines.writerow(Charge._fields)
     for path in paths:
         lines.writerows(read_money(path, now=now, period=period).charges)
+    sys.stdout.flush()
 
 
 def write_page(path: Path, shown: "RenderableType") -> None:

@@ -156,8 +156,9 @@ def _rows(path: Path, kind: str) -> list[tuple[str, str]]:
     """What the coordinator keeps of one kind, by id."""
     import sqlite3
     from contextlib import closing
+    from urllib.parse import quote
 
-    uri = f"file:{path.absolute().as_posix().replace('?', '%3f').replace('#', '%23')}?mode=rw"
+    uri = f"file:{quote(path.absolute().as_posix())}?mode=rw"
     try:
         with closing(sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT_S)) as connection:
             connection.execute("PRAGMA query_only = ON")

@@ -14,6 +14,7 @@ def cross_checks(job: JobConfig) -> list[Mistake]:
     return [
         *_check_cloud(job),
         *_check_sizes(job),
+        *_check_deadline(job),
         *_check_redundancy(job),
         *_check_zones(job),
         *_check_aws(job),
@@ -32,6 +33,15 @@ def _check_cloud(job: JobConfig) -> list[Mistake]:
     if job.cloud == "aws" and job.aws is None:
         found.append((("cloud",), "`aws` needs a section `aws` with at least `types`: [g5.xlarge], say"))
     return found
+
+
+def _check_deadline(job: JobConfig) -> list[Mistake]:
+    try:
+        if job.deadline is not None:
+            job.deadline.timestamp()
+    except (ValueError, OverflowError):  # in the first or the last year there is, and another one in this time zone
+        return [(("deadline",), f"{job.deadline} is no moment that this machine's clock can tell; take a nearer one")]
+    return []
 
 
 def _check_sizes(job: JobConfig) -> list[Mistake]:

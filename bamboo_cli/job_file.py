@@ -1,6 +1,7 @@
 """Reading a job: flags over environment over file over defaults; every mistake with its file, line and key.
 
-YAML 1.2's booleans (``true``, ``false``), so ``redundancy: off`` is the word and not a truth value.
+YAML 1.2's booleans (``true``, ``false``), so ``redundancy: off`` is the word and not a truth value; and its numbers, so
+``max_hours: 1:30`` is no number, and not 90.
 """
 
 import difflib
@@ -25,14 +26,19 @@ READY_RECIPES = ("gpt2", "mlp")
 
 
 class _Loader(yaml.SafeLoader):
-    """Booleans and floats as YAML 1.2 spells them."""
+    """Booleans and numbers as YAML 1.2 spells them."""
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":float"))]
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":int", ":float"))]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:int",
+    re.compile(r"^(?:[-+]?(?:0|[1-9][\d_]*)|0x[\da-fA-F]+|0b[01]+)$"),
+    list("-+0123456789"),
+)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?$"),
@@ -210,7 +216,7 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[Override]:
 def _parse_value(text: str) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date such as 2026-13-45
         return text
 
 

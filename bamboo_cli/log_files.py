@@ -1,9 +1,11 @@
 """The logs of a cluster on this machine, the coordinator's and those of each node: read, searched, followed."""
 
 import heapq
+import io
 import os
 import re
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +24,11 @@ OLD = ".1"
 """Behind the name of a log that was set aside since it was long."""
 MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d+")
 """At the beginning of a line; one without it belongs to the line before, like a traceback."""
+
+ESCAPE = "\x1b"
+TO_TERMINALS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
+"""Escape sequences: colours, titles of windows, cursors that move."""
+UNSEEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +60,11 @@ def log_files(instances: Mapping[str, str | None], cluster_dir: Path, nodes: Col
 
 def search(text: str) -> re.Pattern[str]:
     """A regular expression; small letters also find capital ones. Raises UsageError."""
+    has_capitals = any(letter.isupper() for letter in re.sub(r"\\.", "", text))  # \S is none
     try:
-        return re.compile(text, 0 if any(letter.isupper() for letter in text) else re.IGNORECASE)
-    except re.error as error:
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # what "[[" may mean one day
+            return re.compile(text, 0 if has_capitals else re.IGNORECASE)
+    except (re.error, OverflowError, RecursionError) as error:
         raise UsageError(
             f"{text!r} is no regular expression: {error}",
             next_step=f"To look for just these signs: {re.escape(text)!r}.",
@@ -84,13 +93,14 @@ def _last(paths: Sequence[Path], count: int, wanted: re.Pattern[str] | None) -> 
     kept: deque[tuple[str, str]] = deque(maxlen=count)
     moment = ""
     for path in paths:
-        with path.open(encoding="utf-8", errors="replace") as stream:
+        # a node that is given back may take its files with it
+        with suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as stream:
             for line in stream:
                 if found := MOMENT.match(line):
                     moment = found[0]
-                if wanted is None or wanted.search(line):
-                    kept.append((moment, line.rstrip("\n")))
-    return list(kept)
+                if wanted is None or wanted.search(line if ESCAPE not in line else _bare(line)):
+                    kept.append((moment, line))
+    return [(moment, _bare(line)) for moment, line in kept]
 
 
 def _old(path: Path) -> Path:
@@ -103,7 +113,10 @@ def follow(
     """Call ``say(source, line)`` for every new line until interrupted; new files are read from their beginning, as is
     one that was begun anew, after the end of the one that it replaces."""
     known = files()
-    looked_at, read = time.monotonic(), {file.path: _end_of(file.path) for file in known}
+    looked_at, read = time.monotonic(), dict[Path, tuple[int, int]]()
+    for file in known:
+        with suppress(FileNotFoundError):
+            read[file.path] = _end_of(file.path)
     while True:
         if time.monotonic() - looked_at > NEW_FILES_S:
             known, looked_at = files(), time.monotonic()
@@ -151,4 +164,10 @@ def _rest_of_old(path: Path, file_id: int, begin: int) -> list[str]:
 
 
 def _texts(lines: bytes) -> list[str]:
-    return lines.decode(errors="replace").splitlines()
+    """As a file that is opened for reading has them: other signs than line ends end no line."""
+    return list(map(_bare, io.TextIOWrapper(io.BytesIO(lines), encoding="utf-8", errors="replace")))
+
+
+def _bare(line: str) -> str:
+    """As a terminal takes it: without its end, colours and whatever else is said to terminals."""
+    return UNSEEN.sub("\N{REPLACEMENT CHARACTER}", TO_TERMINALS.sub("", line.rstrip("\n")))

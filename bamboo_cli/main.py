@@ -1,5 +1,6 @@
 """Assembles the commands. The only place where an error becomes text and an exit code."""
 
+import errno
 import gc
 import sys
 import traceback
@@ -7,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bamboo_cli import streams
 from bamboo_cli.commands import (
     check,
     cost,
@@ -34,6 +36,8 @@ from bamboo_cli.help_end import help_end
 from bamboo_cli.signals import Terminated
 
 EXIT_BUG = 3
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""A disk that is full, a terminal that is gone."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -85,6 +89,7 @@ def main() -> None:
     """The ``bamboo`` command. Exit codes: 0 done, 1 failed with a message, 2 wrong usage, 3 a bug, 4 a limit of the
     job, 128 + n signal n."""
     gc.set_threshold(GARBAGE_OBJECTS)
+    streams.prepare()
     try:
         app()
     except SignalledError as signalled:
@@ -99,7 +104,12 @@ def main() -> None:
         sys.exit(130)
     except Terminated as terminated:
         sys.exit(terminated.exit_code)
-    except Exception:  # noqa: BLE001 - the last stop: everything else has been translated, so this is a bug
+    except Exception as error:  # noqa: BLE001 - the last stop: all else has been translated, so this is a bug
+        if isinstance(error, OSError) and error.errno in UNWRITABLE:
+            where = error.filename or "standard output"
+            print(f"error: {where} cannot be written: {error.strerror}", file=sys.stderr)
+            streams.forget()
+            sys.exit(1)
         traceback.print_exc()
         print("\nThis is a bug in Bamboo. Please report it with the text above.", file=sys.stderr)
         sys.exit(EXIT_BUG)

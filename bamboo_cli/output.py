@@ -14,6 +14,7 @@ from contextlib import contextmanager, redirect_stderr, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from bamboo_cli import streams
 from bamboo_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -111,15 +112,15 @@ def as_json(value: Any) -> Any:
 
 def json_result(value: Any) -> None:
     """One JSON document, indented for people; what is not too long stays on one line."""
-    print("\n".join(_json_lines(as_json(value))), flush=True)
+    line("\n".join(_json_lines(as_json(value))))
 
 
 def _json_lines(value: Any, indent: str = "") -> list[str]:
-    whole = json.dumps(value, ensure_ascii=False)
+    whole = _dumped(value)
     if not isinstance(value, dict | list) or len(indent) + len(whole) <= JSON_WIDTH:
         return [whole]
     inner = indent + "  "
-    names = [f"{json.dumps(name, ensure_ascii=False)}: " for name in value] if isinstance(value, dict) else None
+    names = [f"{_dumped(name)}: " for name in value] if isinstance(value, dict) else None
     lines = ["{" if names else "["]
     items = list(value.values()) if isinstance(value, dict) else value
     for number, item in enumerate(items):
@@ -131,7 +132,11 @@ def _json_lines(value: Any, indent: str = "") -> list[str]:
 
 def json_line(value: Any) -> None:
     """One JSON document on one line, for programs."""
-    print(json.dumps(as_json(value), ensure_ascii=False), flush=True)
+    line(_dumped(as_json(value)))
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=not streams.takes_all_letters())
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, Engine, create_engine, event, insert, select
+from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, select
 from sqlalchemy.exc import DBAPIError
 
 from bamboo_cli.coordinator import schema
@@ -169,9 +171,9 @@ def request_outcome(path: Path, request_id: int) -> RequestOutcome:
 
 
 def _engine(path: Path, *, writable: bool, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Engine:
-    mode = f"file:{path.absolute().as_posix().replace('?', '%3f').replace('#', '%23')}?mode=rw"
+    mode = f"file:{quote(path.absolute().as_posix())}?mode=rw"
     engine = create_engine(
-        f"sqlite:///{path}",
+        URL.create("sqlite", database=str(path)),
         # mode=rw: never make a file by looking for one. Readers need it too: with WAL they share its index file.
         creator=lambda: sqlite3.connect(
             mode, uri=True, timeout=lock_timeout_s, isolation_level=None, check_same_thread=False
@@ -215,9 +217,11 @@ def _open_checked(path: Path, *, writable: bool, lock_timeout_s: float = LOCK_TI
 
 @contextmanager
 def understood(path: Path) -> Iterator[None]:
-    """Around the decoding of rows: one that does not fit its type raises StateError."""
+    """Around the decoding of rows: one that does not fit its type, or that is damaged, raises StateError."""
     try:
         yield
+    except (UnicodeDecodeError, JSONDecodeError) as error:
+        raise _damaged(path, str(error)) from error
     except ValidationError as error:
         place = ".".join(str(part) for part in error.errors()[0]["loc"])
         raise StateError(
@@ -225,6 +229,21 @@ def understood(path: Path) -> Iterator[None]:
             next_step="Nothing was changed. Use that version, or give everything back with `bamboo down`, which needs "
             "only the cluster's tag, and move the folder away.",
         ) from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if wrong := _what_is_wrong(path):  # else it is a bug of ours
+            raise _damaged(path, wrong) from error
+        raise
+
+
+def _what_is_wrong(path: Path) -> str:
+    """As SQLite sees it, which looks through all of the file; empty: nothing."""
+    engine = _engine(path, writable=False)
+    try:
+        with reading(engine) as connection:
+            said = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one())
+    finally:
+        engine.dispose()
+    return "" if said == "ok" else said
 
 
 @contextmanager
@@ -239,13 +258,17 @@ def _translated(path: Path) -> Iterator[None]:
 
 def _state_error(path: Path, detail: str) -> StateError:
     lowered = detail.lower()
-    if "not a database" in lowered or "malformed" in lowered:
-        return StateError(
-            f"{path} is damaged ({detail})",
-            next_step="Nothing was changed. Instances may still be rented: `bamboo down` sweeps them by tag.",
-        )
+    if any(sign in lowered for sign in ("not a database", "malformed", "could not decode")):
+        return _damaged(path, detail)
     if "locked" in lowered or "busy" in lowered:
         return StateError(f"{path} is in use ({detail})", next_step="Try again; one coordinator at a time may own it.")
     if "full" in lowered or "no space" in lowered or "disk i/o" in lowered:
         return StateError(f"cannot write {path} ({detail})", next_step="Free some disk space; nothing was lost.")
     return StateError(f"cannot use {path} ({detail})", next_step="Check that the folder exists and belongs to you.")
+
+
+def _damaged(path: Path, detail: str) -> StateError:
+    return StateError(
+        f"{path} is damaged ({detail})",
+        next_step="Nothing was changed. Instances may still be rented: `bamboo down` sweeps them by tag.",
+    )

@@ -32,6 +32,8 @@ def day_of(at: float, zone: tzinfo | None = None) -> date:
 
 def midnights(begin: float, end: float, zone: tzinfo | None = None) -> list[float]:
     """Those between the two, in order."""
+    if end <= begin:  # also where it is so long ago that no day can be told
+        return []
     first, last = day_of(begin, zone), day_of(end, zone)
     days: Iterable[date] = (first + timedelta(days=n) for n in range(1, (last - first).days + 1))
     return [at for at in (first_second(day, zone) for day in days) if begin < at < end]

@@ -1,5 +1,6 @@
 """Telling somebody of a night that failed: a command, or a POST to a web address."""
 
+import http.client
 import json
 import os
 import subprocess
@@ -8,6 +9,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from dataclasses import asdict, dataclass
+
+from bamboo_cli.errors import UsageError
 
 COMMAND_S = 60.0
 ANSWER_S = 10.0
@@ -36,7 +39,25 @@ def is_address(target: str) -> bool:
 
 def shown(target: str) -> str:
     """How it may be called in a log: the rest of a web address is often a secret."""
-    return f"{urllib.parse.urlsplit(target).hostname}" if is_address(target) else f"`{target}`"
+    return (_host(target) or "a web address that is none") if is_address(target) else f"`{target}`"
+
+
+def check(target: str) -> None:
+    """Raises UsageError: a web address to which nothing can be sent."""
+    if is_address(target) and not (_host(target) and target.isascii() and target.isprintable() and " " not in target):
+        raise UsageError(
+            f"{shown(target)}: this is no web address that can be notified",
+            next_step="Write what has no place in an address, such as spaces and umlauts, as % and two digits.",
+        )
+
+
+def _host(address: str) -> str:
+    """Empty: it names none."""
+    try:
+        parts = urllib.parse.urlsplit(address)
+        return (parts.hostname or "") if parts.port != 0 else ""
+    except ValueError:
+        return ""
 
 
 def trial(entry_id: str, job: str) -> News:
@@ -94,6 +115,10 @@ def _post(address: str, news: News) -> str | None:
             error.close()
             if error.code < 500 and error.code != 429:
                 return why
+        except http.client.InvalidURL:  # it would tell the rest of the address
+            return "this is no web address"
+        except http.client.HTTPException as error:
+            why = f"it does not answer as a web server does ({type(error).__name__})"
         except (OSError, ValueError) as error:
             why = str(error)
     return f"{why}, {TRIES} times"

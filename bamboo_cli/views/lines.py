@@ -6,13 +6,11 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
+from bamboo_cli.streams import ASCII
+
 SEPARATOR = " · "
 GAP = "  "
 INDENT = "    "
-
-
-ASCII = str.maketrans("●○◐▲✕×▁▂▃▄▅▆▇█━─·…", "*o2!xx_.:-=+*##--~")
-"""For terminals that cannot show more, sign by sign."""
 
 
 @dataclass(frozen=True, slots=True)

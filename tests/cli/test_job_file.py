@@ -1,5 +1,6 @@
 """Reading a job file: what is accepted, and what each mistake is told."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,35 @@ def test_off_is_a_word_and_exponents_are_numbers(tmp_path: Path) -> None:
     job = load(tmp_path, MINIMAL.replace("steps: 10", "steps: 1e3") + "redundancy: off\nlease_s: 5e-1\n")
 
     assert (job.redundancy, job.steps, job.lease_s) == (Mode.OFF, 1000, 0.5)
+
+
+def test_numbers_are_what_people_take_them_for(tmp_path: Path) -> None:
+    job = load(tmp_path, MINIMAL + "seed: 010\nmax_cost_usd: 1_500\ncheckpoint: {every: 0x10}\n", "max_hours=007.5")
+
+    assert (job.seed, job.max_cost_usd, job.checkpoint.every, job.max_hours) == (10, 1500.0, 16, 7.5)
+
+
+@pytest.mark.parametrize("key", ["max_hours", "max_cost_usd", "seed"])
+def test_hours_and_minutes_are_not_taken_for_sixty_times_as_many(tmp_path: Path, key: str) -> None:
+    assert "but is '1:30'" in refusal(tmp_path, f"{MINIMAL}{key}: 1:30\n")[0]
+    assert "but is '1:30'" in refusal(tmp_path, MINIMAL, f"{key}=1:30")[0]
+
+
+@pytest.mark.parametrize("deadline", ["0001-01-01T00:00", "9999-12-31T23:59"])
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_a_deadline_that_no_clock_can_tell_is_no_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deadline: str, zone: str
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        found = load(tmp_path, MINIMAL, f"deadline={deadline}").deadline
+        assert found is not None and found.timestamp()
+    except JobFileError as refused:
+        assert "no moment that this machine's clock can tell" in refused.message
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_a_recipe_file_is_found_beside_the_job_file(tmp_path: Path) -> None:
@@ -232,6 +262,10 @@ def test_a_mistake_in_a_flag_or_variable_is_told_by_its_name(tmp_path: Path) -> 
     assert refusal(tmp_path, MINIMAL, environment={"BAMBOO_SEED": "x"}) == [
         "environment BAMBOO_SEED: seed: should be a whole number, but is 'x'"
     ]
+
+
+def test_an_impossible_date_in_a_flag_is_told_by_its_name(tmp_path: Path) -> None:
+    assert refusal(tmp_path, MINIMAL, "deadline=2026-13-45")[0].startswith("--set deadline: deadline: should be")
 
 
 def test_a_setting_without_a_value_is_refused(tmp_path: Path) -> None:

@@ -130,3 +130,57 @@ def test_following_reads_new_files_begun_ones_and_none_that_are_gone(
         ("coordinator", "short"),
         ("coordinator", "the end"),
     ]
+
+
+@pytest.mark.parametrize("pattern", ["a{4294967296}", "(" * 5000, "(?P<x>a)(?P<x>b)", "x" + "\\"])
+def test_what_is_no_pattern_is_told_whatever_is_wrong_with_it(pattern: str) -> None:
+    with pytest.raises(UsageError, match="is no regular expression"):
+        log_files.search(pattern)
+
+
+def test_only_letters_that_are_looked_for_can_be_capitals() -> None:
+    assert log_files.search(r"\S+ error:\D").search("an ERROR: x")
+    assert not log_files.search(r"\S+ Error").search("an error")
+    assert log_files.search("[[a]").search("A")  # of which Python would warn
+
+
+def test_rubbish_says_nothing_to_the_terminal_and_ends_no_line(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, folder = cluster(home)
+    rubbish = b"\x1b[1;31merror\x1b[0m \x1b]0;title\x07\x00\xff\xe2\x80\xa8 \x9b2J\x0c\tend\n"
+    shown = "error \ufffd\ufffd\u2028 \ufffd2J\ufffd\tend"
+    log = folder / "coordinator.log"
+    log.write_bytes(rubbish)
+
+    def write_once(_: float) -> None:
+        if log.stat().st_size > len(rubbish):
+            raise KeyboardInterrupt
+        with log.open("ab") as stream:
+            stream.write(rubbish)
+
+    assert [text for _, text in log_files.last_lines(files()[:1], 5)] == [shown]
+    assert [text for _, text in log_files.last_lines(files()[:1], 5, log_files.search("^error"))] == [shown]
+    said: list[str] = []
+    monkeypatch.setattr(log_files.time, "sleep", write_once)
+    with pytest.raises(KeyboardInterrupt):
+        log_files.follow(lambda: files()[:1], lambda _, text: said.append(text), log_files.search("^error"))
+    assert said == [shown]
+
+
+def test_files_that_go_before_they_are_read_are_no_bug(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, folder = cluster(home)
+    known = files()
+    (folder / "coordinator.log").unlink()
+
+    assert {source for source, _ in log_files.last_lines(known, 5)} == {
+        "n1 agent",
+        "n1 worker",
+        "n1 worker-1",
+        "n2 setup",
+    }
+
+    def leave(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(log_files.time, "sleep", leave)
+    with pytest.raises(KeyboardInterrupt):
+        log_files.follow(lambda: known, lambda *_: None)

@@ -1,13 +1,18 @@
 """Errors become text on stderr and an exit code, in one place."""
 
+import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from bamboo_cli import main as main_module
+from bamboo_cli import output, streams
 from bamboo_cli.errors import CapacityError
 from bamboo_cli.job_file import load_job
+from tests.cli import ledger_file
 from tests.cli.command import bamboo
 
 MINIMAL = "name: tiny\nsteps: 10\nglobal_batch_size: 8\nmicrobatch_size: 2\n"
@@ -114,3 +119,58 @@ def test_init_names_the_job_after_its_folder(tmp_path: Path, options: tuple[str,
         assert done.returncode == 0
         assert f"`bamboo run {shlex.quote(str(tmp_path / folder / 'job.yaml'))}`" in done.stderr
         assert load_job(tmp_path / folder / "job.yaml").name == name
+
+
+@pytest.fixture
+def spent(tmp_path: Path) -> Path:
+    """A home with a cluster that has cost something on two days."""
+    ledger_file.make(
+        tmp_path / "clusters" / "groesse", begin=1_760_000_000.0, days=2, num_nodes=1, prices_a_day=1, num_steps=2
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_what_standard_output_cannot_encode_is_written_in_ascii(spent: Path, encoding: str) -> None:
+    environment = {"PYTHONIOENCODING": encoding, "TZ": "UTC"}
+
+    done = bamboo("cost", "--by", "day", home=spent, environment=environment)
+
+    assert done.returncode == 0, done.stderr
+    assert "########" in done.stdout and "?" not in done.stdout
+
+
+def test_json_is_whole_whatever_the_encoding_of_standard_output(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output.json_line({"job": "größer"})
+    monkeypatch.setattr(streams, "takes_all_letters", lambda: False)
+    output.json_line({"job": "größer"})
+
+    first, second = capsys.readouterr().out.splitlines()
+    assert "größer" in first and second.isascii()
+    assert json.loads(first) == json.loads(second)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk here")
+@pytest.mark.parametrize("arguments", ["cost", "cost --csv", "--help"])
+def test_a_full_disk_is_told_and_no_bug(spent: Path, arguments: str) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$0" -m bamboo_cli.main {arguments} > /dev/full', sys.executable],
+        env={"BAMBOO_HOME": str(spent), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stderr) == (1, "error: standard output cannot be written: No space left on device\n")
+
+
+def test_closed_streams_lead_nowhere(spent: Path) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$0" -m bamboo_cli.main cost <&- >&- 2>&-', sys.executable],
+        env={"BAMBOO_HOME": str(spent), "PATH": "/usr/bin:/bin"},
+        timeout=60,
+    )
+
+    assert done.returncode == 0

@@ -13,8 +13,8 @@ from rich.console import Console
 from bamboo_cli import output, watching
 from bamboo_cli.coordinator.looking import Look
 from bamboo_cli.health import Health
+from bamboo_cli.streams import ASCII
 from bamboo_cli.views import grid
-from bamboo_cli.views.lines import ASCII
 from bamboo_cli.views.screen import FALLS_AWAY, Screen, picture, summary_line
 from tests.cli import scenes
 

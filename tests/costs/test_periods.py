@@ -1,5 +1,6 @@
 """Days and periods, whatever the clock does."""
 
+import math
 from datetime import UTC, datetime
 from itertools import pairwise
 from zoneinfo import ZoneInfo
@@ -61,3 +62,8 @@ def test_a_midnight_that_the_clock_leaves_out_ends_a_day_all_the_same() -> None:
 def test_without_a_midnight_between_there_is_no_cut() -> None:
     assert midnights(at("2026-11-30T01:00"), at("2026-11-30T23:00"), BERLIN) == []
     assert midnights(at("2026-11-30"), at("2026-11-30"), BERLIN) == []
+
+
+@pytest.mark.parametrize("end", [-1e15, -1e30, -math.inf])
+def test_a_period_that_ended_before_there_were_days_has_no_midnights(end: float) -> None:
+    assert midnights(NOW, end, BERLIN) == [] == midnights(NOW, end)

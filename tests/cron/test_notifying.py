@@ -1,6 +1,7 @@
 """Who is told of a failure: a command, or a web address."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from bamboo_cli.cron import notifying
-from bamboo_cli.cron.notifying import News, notify, shown
+from bamboo_cli.cron.notifying import News, check, notify, shown
+from bamboo_cli.errors import UsageError
 
 NEWS = News(
     text="tiny: FAILED (exit code 1): größer",
@@ -106,3 +108,43 @@ def test_nobody_there_is_told_without_the_secret_of_the_address(monkeypatch: pyt
     assert why is not None and "refused" in why and "3 times" in why and "secret" not in why
     assert shown("https://hooks.example.org/secret") == "hooks.example.org"
     assert notify("http://[broken", NEWS) is not None
+
+
+def test_what_is_no_web_server_is_told_like_any_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifying, "PAUSE_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def greet() -> None:
+            for _ in range(notifying.TRIES):
+                connection, _ = listening.accept()
+                with connection:
+                    connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+                    while connection.recv(4096):  # until the other side has read that, and gone
+                        pass
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        why = notify(f"http://127.0.0.1:{listening.getsockname()[1]}/secret", NEWS)
+        thread.join()
+
+    assert why is not None and "does not answer as a web server" in why and "3 times" in why and "secret" not in why
+
+
+@pytest.mark.parametrize(
+    "address", ["http://", "https://?secret", "http://[secret", "http://a.example/secret x", "http://a.example/ü"]
+)
+def test_an_address_to_which_nothing_can_be_sent_is_refused_when_added_and_told_at_night(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setattr(notifying, "PAUSE_S", 0.0)
+
+    with pytest.raises(UsageError, match="no web address"):
+        check(address)
+
+    why = notify(address, NEWS)
+    assert why is not None and "secret" not in why + shown(address)
+
+
+def test_addresses_and_commands_that_may_work_are_taken() -> None:
+    for target in ("https://hooks.example.org/T0/B%20?a=b", "HTTP://127.0.0.1:8080", "mail -s 'größer' me@example.org"):
+        check(target)

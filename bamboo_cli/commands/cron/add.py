@@ -90,6 +90,8 @@ def command(
         quiet=quiet,
     )
     paths.cluster_dir(entry.cluster)  # refuses what cannot be a name
+    for target in entry.notify:
+        notifying.check(target)
     if test_notify:
         news = notifying.trial(entry.entry_id, path)
         for target in entry.notify:

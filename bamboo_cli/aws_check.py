@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from bamboo_trainer import storage
+
+from bamboo_cli.config import JobConfig
 from bamboo_cli.errors import BastionError, CloudError, RequestRefusedError
 from bamboo_cli.keys import KeyPair
+from bamboo_cli.preview import storage_warnings
 from bamboo_cli.providers.aws import AwsProvider
 from bamboo_cli.providers.aws_cloud import operations, regions, requests
 from bamboo_cli.providers.aws_cloud.calls import Calls
 from bamboo_cli.providers.aws_cloud.known import AwsSettings, Known
 from bamboo_cli.providers.aws_cloud.network import Place
-from bamboo_cli.providers.aws_cloud.quotas import how_to_raise, quota_of
+from bamboo_cli.providers.aws_cloud.quotas import how_to_raise, quota_of, worth_asking_for
 from bamboo_cli.providers.base import Offer
 
 TRIAL = "check"
@@ -51,7 +55,7 @@ class Finding:
     next_step: str = ""
 
 
-def check(provider: AwsProvider, num_nodes: int) -> Iterator[Finding]:
+def check(provider: AwsProvider, job: JobConfig) -> Iterator[Finding]:
     """Finding by finding, since each takes a moment. Ends early when AWS does not know us."""
     settings, calls = provider.settings, provider.calls
     try:
@@ -64,7 +68,8 @@ def check(provider: AwsProvider, num_nodes: int) -> Iterator[Finding]:
     if settings.bastion is not None:
         yield _bastion(settings.bastion)
     for region in settings.regions:
-        yield from _check_region(provider, region, num_nodes)
+        yield from _check_region(provider, region, job.num_nodes)
+    yield _checkpoints(job)
     names = ", ".join(operation.action for operation in NOT_TRIED)
     text = f"cannot be tried before there is a cluster: {names}"
     yield Finding(
@@ -85,6 +90,20 @@ def _who(calls: Calls, region: str) -> dict[str, Any]:
     return calls.ask(operations.WHO_AM_I, regions.FIRST_REGION)
 
 
+def _checkpoints(job: JobConfig) -> Finding:
+    """Whether they can be read and written is tried by ``up``, from here; nodes have rights of their own."""
+    subject, url = "checkpoints", job.checkpoint.url or ""
+    package = storage.missing_package(url)
+    if package is not None:
+        text = f"{url} needs {package}, which is not installed"
+        step = f"Install it with: pip install {package}"
+        return Finding(subject=subject, verdict=Verdict.PROBLEM, text=text, next_step=step)
+    if doubts := storage_warnings(job):
+        step = "See docs/aws.md: a bucket, and a profile for the nodes."
+        return Finding(subject=subject, verdict=Verdict.UNKNOWN, text=f"{url}: {doubts[0]}", next_step=step)
+    return Finding(subject=subject, verdict=Verdict.OK, text=url)
+
+
 def _bastion(spelt: str) -> Finding:
     from bamboo_cli.remote import bastion
 
@@ -101,6 +120,9 @@ def _check_region(provider: AwsProvider, region: str, num_nodes: int) -> Iterato
         places = known.places(region)
     except CloudError as error:
         yield _problem(f"{region} subnets", error)
+        if regions.explained(provider.calls, region, error) is error:  # there is such a region, and it is ours
+            for instance_type in settings.types:
+                yield from _check_type(known, region, instance_type, None, num_nodes)
         return
     text = ", ".join(f"{place.zone} {place.subnet_id}" for place in places)
     yield Finding(subject=f"{region} subnets", verdict=Verdict.OK, text=text)
@@ -120,12 +142,14 @@ def _check_region(provider: AwsProvider, region: str, num_nodes: int) -> Iterato
 
 
 def _check_type(
-    known: Known, region: str, instance_type: str, places: tuple[Place, ...], num_nodes: int
+    known: Known, region: str, instance_type: str, places: tuple[Place, ...] | None, num_nodes: int
 ) -> Iterator[Finding]:
+    """``places`` None: they are another problem; a quota takes days, and is better asked for at once."""
     subject = f"{region} {instance_type}"
     try:
         facts = known.facts(region, instance_type)
-        zones = [zone for zone in known.zones_with(region, instance_type) if zone in {p.zone for p in places}]
+        having = known.zones_with(region, instance_type)
+        zones = having if places is None else [zone for zone in having if zone in {place.zone for place in places}]
     except CloudError as error:
         yield _problem(subject, error)
         return
@@ -140,7 +164,7 @@ def _check_type(
             next_step="Take it out of `aws.types`, or give other `aws.zones`, `aws.subnets` or `aws.regions`.",
         )
     yield from _tried(f"{subject} image", lambda: _image(known, region, instance_type))
-    yield _quota(known, region, instance_type, facts.num_vcpus * num_nodes)
+    yield _quota(known, region, instance_type, facts.num_vcpus, num_nodes)
 
 
 def _image(known: Known, region: str, instance_type: str) -> str:
@@ -148,7 +172,8 @@ def _image(known: Known, region: str, instance_type: str) -> str:
     return f"{image.image_id} {image.name} ({image.root_gb} GB)"
 
 
-def _quota(known: Known, region: str, instance_type: str, needed: int) -> Finding:
+def _quota(known: Known, region: str, instance_type: str, num_vcpus: int, num_nodes: int) -> Finding:
+    needed = num_vcpus * num_nodes
     subject = f"{region} {instance_type} quota"
     quota = quota_of(instance_type, spot=True)
     if quota is None:
@@ -161,7 +186,12 @@ def _quota(known: Known, region: str, instance_type: str, needed: int) -> Findin
     text = f"{name}: {there:.0f} vCPUs, {needed} are needed"
     if there >= needed:
         return Finding(subject=subject, verdict=Verdict.OK, text=text)
-    return Finding(subject=subject, verdict=Verdict.PROBLEM, text=text, next_step=how_to_raise(quota, region))
+    return Finding(
+        subject=subject,
+        verdict=Verdict.PROBLEM,
+        text=text,
+        next_step=how_to_raise(quota, region, worth_asking_for(num_nodes, num_vcpus)),
+    )
 
 
 def _check_price(known: Known, region: str, settings: AwsSettings) -> Iterator[Finding]:

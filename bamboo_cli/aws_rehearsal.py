@@ -3,12 +3,13 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bamboo_cli import jobs, paths
+from bamboo_cli import jobs, output, paths
 from bamboo_cli.aws_check import TRIAL_KEY, dry_run, trial_request
+from bamboo_cli.aws_quota import quota_warnings
 from bamboo_cli.config import JobConfig
 from bamboo_cli.errors import CloudError, UsageError
 from bamboo_cli.market import MarketZone, market_on
-from bamboo_cli.preview import preview
+from bamboo_cli.preview import preview, storage_warnings
 from bamboo_cli.providers.aws import AwsProvider
 from bamboo_cli.providers.aws_cloud import operations, requests
 from bamboo_cli.providers.aws_cloud.operations import Operation
@@ -33,6 +34,15 @@ class Rehearsal:
     spot_usd_per_hour: float
     zones: tuple[MarketZone, ...]
     requests: tuple[Asked, ...]
+    warnings: tuple[str, ...]
+    """What EC2 does not look at in a dry run."""
+
+    @property
+    def in_short(self) -> str:
+        """Whoever sees the end of so many lines wants to know."""
+        price = f"{output.plural(self.num_nodes, 'node')} for about {output.usd(self.spot_usd_per_hour)} an hour"
+        warned = "".join(f"\n{warning}" for warning in self.warnings)
+        return f"EC2 takes the requests: {price}, first in {self.zones[0].name}. Nothing was rented.{warned}"
 
     def check(self) -> None:
         """Raises CloudError unless EC2 would do everything."""
@@ -72,6 +82,7 @@ def rehearse(job: JobConfig, cluster: str | None) -> Rehearsal:
         num_nodes=job.num_nodes,
         spot_usd_per_hour=preview(job, market=market).spot_usd_per_hour,
         zones=market,
+        warnings=(*storage_warnings(job), *quota_warnings(job)),
         requests=(
             _ask(provider, operations.CREATE_GROUP, once, group, group),
             *(replace(later, request=rule) for rule in rules),

@@ -12,6 +12,7 @@ from bamboo_trainer.plan import Mode, NodeId, Plan, WorkerId
 from bamboo_trainer.reconfigure import plan_boundary
 from bamboo_trainer.survival import losses_survived, zones_that_matter
 from bamboo_trainer.wanted import Wanted
+from fsspec.core import split_protocol
 
 from bamboo_cli.config import JobConfig
 from bamboo_cli.coordinator.zones import region_of
@@ -28,6 +29,12 @@ from bamboo_cli.market import MarketZone, local_market
 from bamboo_cli.recipe_check import Model
 
 NO_CREDENTIALS = "nodes get no credentials for S3: checkpoints need an `aws.instance_profile` that may write there"
+
+
+OWN_DISKS = (
+    "checkpoint.url is a folder, and on AWS each node has one of its own, which ends with it: fine only where an image "
+    "mounts the same file system there on all nodes"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +156,7 @@ def _warnings(job: JobConfig, plan: Plan, model: Model | None) -> list[str]:
         found.append("no node stands by: after a loss a neighbour runs two stages until a new node has booted")
     if job.pipelines == "auto":
         found.append("with `pipelines: auto` the last bits of the weights depend on which nodes come and go when")
-    if lacks_credentials(job):
-        found.append(NO_CREDENTIALS)
+    found += storage_warnings(job)
     if job.cloud == "aws" and "0.0.0.0/0" in job.on_aws.ssh_from:
         found.append("SSH is open to the whole world (aws.ssh_from)")
     if not job.local.replace:
@@ -160,10 +166,14 @@ def _warnings(job: JobConfig, plan: Plan, model: Model | None) -> list[str]:
     return found
 
 
-def lacks_credentials(job: JobConfig) -> bool:
-    """Of nodes on AWS, for the store of their checkpoints."""
-    on_s3 = (job.checkpoint.url or "").startswith(("s3:", "s3a:"))
-    return job.cloud == "aws" and on_s3 and job.on_aws.instance_profile is None
+def storage_warnings(job: JobConfig) -> list[str]:
+    """Why nodes on AWS may not come to their checkpoints."""
+    if job.cloud != "aws":
+        return []
+    protocol = split_protocol(job.checkpoint.url or "")[0]
+    if protocol in ("s3", "s3a") and job.on_aws.instance_profile is None:
+        return [NO_CREDENTIALS]
+    return [OWN_DISKS] if protocol in (None, "file", "local") else []
 
 
 def _spread(market: Sequence[MarketZone], num_nodes: int) -> list[MarketZone]:

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bamboo_cli import clusters, coming_up, output, paths
+from bamboo_cli.aws_quota import quota_warnings
 from bamboo_cli.budget_check import check_budget
 from bamboo_cli.config import JobConfig
 from bamboo_cli.errors import DetachedError, SignalledError, StateError
 from bamboo_cli.market import market_of, settle, too_dear
-from bamboo_cli.preview import NO_CREDENTIALS, lacks_credentials, preview
+from bamboo_cli.preview import preview, storage_warnings
 from bamboo_cli.recipe_check import check_recipe, missing_packages
 from bamboo_cli.signals import Terminated
 from bamboo_cli.storage_check import check_storage
@@ -30,6 +31,8 @@ def rent(job: JobConfig, job_text: str, cluster: str | None, *, yes: bool, new: 
     except (KeyboardInterrupt, Terminated) as signalled:
         code = signalled.exit_code if isinstance(signalled, Terminated) else 130
         raise SignalledError("interrupted; nothing was rented", exit_code=code) from None
+    if is_up and (said := otherwise(job, name)):
+        output.note(said)
     cluster_dir = clusters.open_or_create(job, job_text, cluster)
     try:
         started = clusters.ensure_coordinator(cluster_dir)
@@ -46,6 +49,13 @@ def await_rented(path: Path) -> "ClusterStatus":
         return coming_up.await_nodes(path)
     except KeyboardInterrupt:
         raise _may_be_rented(path.parent.name) from None
+
+
+def costing(status: "ClusterStatus") -> str:
+    """What goes on until somebody ends it."""
+    if not status.microusd_per_hour:
+        return ""
+    return f", which cost {output.usd(status.microusd_per_hour / 1e6)} an hour until they are given back"
 
 
 def _may_be_rented(name: str) -> DetachedError:
@@ -68,8 +78,8 @@ def _agree(job: JobConfig, name: str, *, yes: bool, new: bool) -> tuple[bool, Jo
         check_bastion(job)
         if said := too_dear(job, market):
             output.note(f"{said}; nodes are rented when a price has fallen")
-        if lacks_credentials(job):
-            output.note(NO_CREDENTIALS)
+        for said in (*storage_warnings(job), *quota_warnings(job)):
+            output.note(said)
         output.confirm(
             f"Rent {output.plural(job.num_nodes, 'node')} on {job.cloud} for {output.usd(price)} an hour?", yes=yes
         )
@@ -83,6 +93,24 @@ def _agree(job: JobConfig, name: str, *, yes: bool, new: bool) -> tuple[bool, Jo
             check_recipe(job)
         is_up = _is_up(name, new=new)  # another command may have been faster meanwhile
     return is_up, job
+
+
+def otherwise(job: JobConfig, name: str) -> str:
+    """What the job says of nodes that the cluster, which is up, was not made with; empty: nothing."""
+    from bamboo_cli.coordinator.reader import read_status
+    from bamboo_cli.coordinator.store import state_path
+
+    status = read_status(state_path(paths.cluster_dir(name)), now=time.time())
+    made, asked = settle(JobConfig.model_validate(status.job), ()), settle(job, ())  # zones were settled on when made
+    keys = [f"`{key}`" for key in ("cloud", "local", "aws") if getattr(asked, key) != getattr(made, key)]
+    if asked.num_nodes != status.wanted_nodes:
+        keys.append(output.plural(asked.num_nodes, "node"))
+    if not keys:
+        return ""
+    return (
+        f"cluster {name} is up already with {output.plural(status.wanted_nodes, 'node')}, and stays as it was made; "
+        f"what this job says otherwise ({', '.join(keys)}) counts from the next `bamboo up` after `bamboo down`"
+    )
 
 
 def check_bastion(job: JobConfig) -> None:

@@ -1,6 +1,7 @@
 """Ending whatever carries a cluster's tag, and proving it. The cloud's list counts, not ours."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from bamboo_cli import output
@@ -36,31 +37,32 @@ def require_credentials(provider: Provider, cluster_id: str, record: str) -> Non
 def end_instances(provider: Provider, cluster_id: str) -> Swept:
     """Terminate all of them, until the cloud lists nothing alive, or what was refused will not be granted. That one
     region is in trouble keeps nobody from ending what is in the others."""
-    swept = [_end_in(part, cluster_id) for part in provider.parts()]
+    parts = provider.parts()
+    with output.waiting("the cloud to end the instances") as saw:
+        swept = [_end_in(part, cluster_id, saw) for part in parts]
     return Swept(
         num_ended=sum(one.num_ended for one in swept), trouble=tuple(words for one in swept for words in one.trouble)
     )
 
 
-def _end_in(provider: Provider, cluster_id: str) -> Swept:
+def _end_in(provider: Provider, cluster_id: str, saw: Callable[[str], None]) -> Swept:
     ended: set[str] = set()
     trouble: list[str] = []
     deadline = time.monotonic() + provider.ends_within_s
-    with output.waiting("the cloud to end the instances") as saw:
-        while time.monotonic() < deadline and len(trouble) < TRIES_ON_TROUBLE:
-            try:
-                alive = [i for i in provider.instances(cluster_id) if i.state is not InstanceState.TERMINATED]
-                if not alive:
-                    return Swept(num_ended=len(ended), trouble=())
-                saw(f"{len(alive)} left")
-                new = [i for i in alive if i.instance_id not in ended]
-                provider.terminate(tuple(instance.instance_id for instance in new or alive))
-                ended |= {instance.instance_id for instance in alive}
-            except (CredentialsError, RequestRefusedError) as error:
-                return Swept(num_ended=len(ended), trouble=(error.message,))
-            except CloudError as error:
-                trouble.append(error.message)
-            time.sleep(max(POLL_S, provider.poll_s / 2))
+    while time.monotonic() < deadline and len(trouble) < TRIES_ON_TROUBLE:
+        try:
+            alive = [i for i in provider.instances(cluster_id) if i.state is not InstanceState.TERMINATED]
+            if not alive:
+                return Swept(num_ended=len(ended), trouble=())
+            saw(f"{len(alive)} left")
+            new = [i for i in alive if i.instance_id not in ended]
+            provider.terminate(tuple(instance.instance_id for instance in new or alive))
+            ended |= {instance.instance_id for instance in alive}
+        except (CredentialsError, RequestRefusedError) as error:
+            return Swept(num_ended=len(ended), trouble=(error.message,))
+        except CloudError as error:
+            trouble.append(error.message)
+        time.sleep(max(POLL_S, provider.poll_s / 2))
     return Swept(num_ended=len(ended), trouble=tuple(dict.fromkeys(trouble)))
 
 
@@ -70,14 +72,16 @@ def prove_nothing_left(provider: Provider, cluster_id: str, trouble: tuple[str, 
     ``trouble``: why something could not be ended before. Raises LeftBehindError with what is still there and why.
     """
     deadline = time.monotonic() + provider.ends_within_s
-    while True:
-        refused = _clean(provider, cluster_id)
-        left = provider.left_behind(cluster_id)
-        if not left:
-            return
-        if refused or trouble or time.monotonic() > deadline:
-            break
-        time.sleep(max(POLL_S, provider.poll_s / 2))
+    with output.waiting("proof that nothing is left") as saw:
+        while True:
+            refused = _clean(provider, cluster_id)
+            left = provider.left_behind(cluster_id)
+            if not left:
+                return
+            if refused or trouble or time.monotonic() > deadline:
+                break
+            saw(output.plural(len(left), "thing"))
+            time.sleep(max(POLL_S, provider.poll_s / 2))
     why = tuple(dict.fromkeys((*trouble, *refused)))
     raise LeftBehindError(
         f"{output.plural(len(left), 'thing')} of cluster {cluster_id} {'is' if len(left) == 1 else 'are'} still there, "

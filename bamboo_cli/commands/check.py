@@ -59,7 +59,7 @@ def command(
     provider = AwsProvider(paths.cluster_dir(loaded.name), aws_settings(loaded))
     with output.waiting("AWS to answer") as saw:
         found = []
-        for finding in check(provider, loaded.num_nodes):
+        for finding in check(provider, loaded):
             found.append(finding)
             saw(finding.subject)
     if json:
@@ -69,3 +69,7 @@ def command(
     num_problems = sum(finding.verdict is Verdict.PROBLEM for finding in found)
     if num_problems:
         raise CloudError(f"{output.plural(num_problems, 'problem')} would stand in the way of {loaded.name}")
+    output.note(
+        f"Nothing that can be looked at stands in the way of {loaded.name}. See what would be sent with "
+        f"`bamboo up {job} --dry-run`; rent with `bamboo up {job}`."
+    )

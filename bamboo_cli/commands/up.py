@@ -36,7 +36,7 @@ def command(
     from bamboo_cli.aws_rehearsal import rehearse
     from bamboo_cli.coordinator.store import state_path
     from bamboo_cli.job_file import load_job, read_text
-    from bamboo_cli.renting import await_rented, rent
+    from bamboo_cli.renting import await_rented, costing, rent
     from bamboo_cli.views.cloud import rehearsal
 
     loaded = load_job(job, settings or ())
@@ -47,11 +47,12 @@ def command(
         else:
             output.result(rehearsal(rehearsed))
         rehearsed.check()
+        output.note(rehearsed.in_short)
         return
     cluster_dir = rent(loaded, read_text(job), cluster, yes=yes)
     status = await_rented(state_path(cluster_dir))
     if json:
         output.json_result(status)
         return
-    output.line(f"cluster {status.name} is up with {output.plural(status.wanted_nodes, 'node')}")
+    output.line(f"cluster {status.name} is up with {output.plural(status.wanted_nodes, 'node')}{costing(status)}")
     output.note(f"Train with `bamboo train {job}`; give everything back with `bamboo down --cluster {status.name}`.")

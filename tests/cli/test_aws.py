@@ -7,6 +7,7 @@ from typing import Any
 
 import bamboo_templates
 import pytest
+from bamboo_trainer import storage
 from typer.testing import CliRunner, Result
 
 from bamboo_cli.errors import BambooError
@@ -36,6 +37,7 @@ def environment(aws: AwsDouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     for name, value in aws.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("BAMBOO_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(storage, "missing_package", lambda url: None)  # as if s3fs were installed
 
 
 @pytest.fixture
@@ -62,7 +64,7 @@ def findings(result: Result) -> dict[str, Any]:
 
 
 def test_all_that_a_job_needs_is_looked_at_and_nothing_is_made(aws: AwsDouble, job: str) -> None:
-    result = bamboo("check", "aws", job, "--json")
+    result = bamboo("check", "aws", job, "--json", "--set", "aws.instance_profile=bamboo-node")
 
     assert result.exit_code == 0
     found = findings(result)
@@ -71,6 +73,8 @@ def test_all_that_a_job_needs_is_looked_at_and_nothing_is_made(aws: AwsDouble, j
     assert "16 are needed" in found["us-east-1 g5.xlarge quota"]["text"]
     assert "us-east-1a" in found["us-east-1 g5.xlarge"]["text"]
     assert found["us-east-1 instance"]["text"] == "ec2:RunInstances would be done"
+    assert "Nothing that can be looked at stands in the way of big" in result.stderr
+    assert f"bamboo up {job} --dry-run" in result.stderr
     assert aws.remains() == []
 
 
@@ -87,7 +91,8 @@ def test_what_stands_in_the_way_is_told_with_what_to_do(aws: AwsDouble, job: str
         "us-east-1 group",
         "us-east-1 instance",
     }
-    assert "L-3819A6DF" in problems["us-east-1 g5.xlarge quota"]["next_step"]
+    step = problems["us-east-1 g5.xlarge quota"]["next_step"]
+    assert "--quota-code L-3819A6DF --region us-east-1 --desired-value 20" in step  # a fifth node replaces one of four
     assert "does not permit ec2:RunInstances" in problems["us-east-1 instance"]["text"]
     assert "4 problems" in refusal(result).message
 
@@ -99,6 +104,19 @@ def test_credentials_that_have_run_out_are_all_that_is_told(aws: AwsDouble, job:
 
     assert len(result.stdout.splitlines()) == 2
     assert "problem" in result.stdout and "aws sso login" in result.stdout
+
+
+def test_what_checkpoints_lack_is_among_it(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def checkpoints(*settings: str) -> Any:
+        words = [word for setting in settings for word in ("--set", setting)]
+        return findings(bamboo("check", "aws", job, "--json", *words))["checkpoints"]
+
+    assert checkpoints()["verdict"] == "not known" and "aws.instance_profile" in checkpoints()["text"]
+    assert checkpoints("aws.instance_profile=bamboo-node")["verdict"] == "ok"
+    assert "each node has one of its own" in checkpoints("checkpoint.url=/data/runs")["text"]
+
+    monkeypatch.setattr(storage, "missing_package", lambda url: "s3fs")
+    assert checkpoints()["verdict"] == "problem" and checkpoints()["next_step"] == "Install it with: pip install s3fs"
 
 
 # --- the policy --------------------------------------------------------------------------------------------------
@@ -230,6 +248,19 @@ def test_a_dry_run_that_ec2_would_refuse_fails_with_its_reason(aws: AwsDouble, j
     result = bamboo("up", job, "--dry-run")
 
     assert "does not permit ec2:RunInstances" in refusal(result).message
+
+
+def test_a_dry_run_ends_with_what_it_all_comes_to(aws: AwsDouble, job: str) -> None:
+    """Of 200 lines the last ones are seen; and EC2's dry run does not look at quotas."""
+    fine = bamboo("up", job, "--dry-run", "--set", "aws.instance_profile=bamboo-node").stderr
+    aws.account.quotas[("us-east-1", "L-3819A6DF")] = 8.0
+    short = bamboo("up", job, "--dry-run", "--set", "checkpoint.url=/data/runs").stderr
+
+    assert fine.startswith("EC2 takes the requests: 4 nodes for about $")
+    assert fine.endswith("Nothing was rented.\n")
+    assert "each node has one of its own" in short
+    assert "us-east-1 has a quota for 2 of 4 nodes (All G and VT Spot Instance Requests)" in short
+    assert "--desired-value 20" in short
 
 
 def test_a_dry_run_is_for_aws(tmp_path: Path) -> None:

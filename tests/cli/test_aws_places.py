@@ -117,9 +117,25 @@ def test_a_region_that_is_not_enabled_does_not_keep_us_from_renting_in_another(a
     assert {zone["name"][:-1] for zone in json.loads(result.stdout)["zones"]} == {"us-east-1"}
 
 
-def test_a_region_that_there_is_not_is_said_to_be_none(job: str) -> None:
-    error = refusal(bamboo("up", job, "--dry-run", "--set", "aws.regions=[us-east-9]"))
-    assert error.message == "there is no region us-east-9"
+def test_a_region_that_there_is_not_is_said_to_be_none_and_the_nearest_is_named(job: str) -> None:
+    error = refusal(bamboo("up", job, "--dry-run", "--set", "aws.regions=[us-esat-1]"))
+    assert error.message == "there is no region us-esat-1"
+    assert error.next_step.startswith("Correct `aws.regions`: did you mean us-") and "us-east-1" in error.next_step
+
+
+@pytest.mark.parametrize("command", (*UP, ("prices",)))
+def test_a_type_that_there_is_not_is_named_whoever_asks(job: str, command: tuple[str, ...]) -> None:
+    """Asked for prices, EC2 says only that an argument is wrong."""
+    error = refusal(bamboo(command[0], job, *command[1:], "--set", "aws.types=[g5.xlarge,g6.xlrge]"))
+    assert "instance types do not exist: [g6.xlrge]" in error.message
+    assert "aws.types" in error.next_step and "bamboo prices" in error.next_step
+
+
+@pytest.mark.parametrize("command", UP)
+def test_subnets_that_there_are_not_are_not_taken_for_a_lack_of_offers(job: str, command: tuple[str, ...]) -> None:
+    error = refusal(bamboo(command[0], job, *command[1:], "--set", "aws.subnets=[subnet-12345678]"))
+    assert error.message == "us-east-1: there is no subnet subnet-12345678"
+    assert "aws ec2 describe-subnets --region us-east-1" in error.next_step
 
 
 def test_a_price_below_that_of_every_zone_is_told_with_the_lowest_that_there_is(aws: AwsDouble, job: str) -> None:

@@ -122,6 +122,7 @@ NEXT_STEPS: dict[str, str] = {
     "InvalidKeyPair.NotFound": "Somebody deleted the cluster's key pair; it is made again at the next try.",
     "DefaultVpcDoesNotExist": "`aws ec2 create-default-vpc` makes one; or give `aws.subnets`.",
     "VPCIdNotSpecified": "There is no default VPC: `aws ec2 create-default-vpc`, or give `aws.subnets`.",
+    "InvalidInstanceType": "Correct `aws.types`: no region has all; `bamboo prices` shows usual ones.",
     "InvalidAMIID.NotFound": "Check `aws.image`: an image is in one region only.",
 }
 

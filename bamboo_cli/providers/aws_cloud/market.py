@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bamboo_cli.errors import CloudError, CredentialsError, NotPermittedError
+from bamboo_cli.errors import CloudError, CredentialsError, NotPermittedError, RequestRefusedError
 from bamboo_cli.providers.aws_cloud import catalogue, operations, regions, requests
 from bamboo_cli.providers.aws_cloud.calls import Calls
 
@@ -36,7 +36,20 @@ def spot_prices(calls: Calls, region: str, types: Sequence[str], *, days: float 
     try:
         return prices_of(calls.items(operations.SPOT_PRICES, region, **requests.spot_prices(types, since)))
     except CloudError as error:
-        raise regions.explained(calls, region, error) from error
+        raise regions.explained(calls, region, _explained(calls, region, types, error)) from error
+
+
+def _explained(calls: Calls, region: str, types: Sequence[str], error: CloudError) -> CloudError:
+    """Of a type that there is not, EC2 says here only that some argument is wrong."""
+    if isinstance(error, RequestRefusedError):
+        try:
+            for instance_type in types:
+                calls.items(operations.TYPES, region, InstanceTypes=[instance_type])
+        except RequestRefusedError as told:
+            return told
+        except CloudError:
+            pass
+    return error
 
 
 def prices_of(history: Iterable[Mapping[str, Any]]) -> tuple[SpotPrice, ...]:

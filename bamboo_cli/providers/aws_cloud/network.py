@@ -41,7 +41,12 @@ def find_places(calls: Calls, region: str, subnet_ids: Sequence[str], zones: Seq
     except CloudError as error:
         raise regions.explained(calls, region, error) from error
     places = places_of(region, described, subnet_ids)
-    if not places and not subnet_ids:
+    if subnet_ids and not places:
+        raise RequestRefusedError(
+            f"{region}: there is no subnet {' or '.join(subnet_ids)}",
+            next_step=f"Correct `aws.subnets`: `aws ec2 describe-subnets --region {region}` lists what there is.",
+        )
+    if not places:
         raise RequestRefusedError(
             f"{region}: there is no default VPC with subnets",
             next_step=f"`aws ec2 create-default-vpc --region {region}` makes one; or give `aws.subnets`.",

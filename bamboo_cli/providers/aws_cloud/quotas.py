@@ -52,9 +52,15 @@ def quota_of(instance_type: str, *, spot: bool) -> Quota | None:
     return None
 
 
-def how_to_raise(quota: Quota, region: str) -> str:
+def worth_asking_for(num_nodes: int, num_vcpus: int) -> int:
+    """vCPUs: of one node more, since the place of one that has a notice is taken before it is gone."""
+    return (num_nodes + 1) * num_vcpus
+
+
+def how_to_raise(quota: Quota, region: str, wanted: int | None = None) -> str:
+    """``wanted``: vCPUs; None: the user knows."""
     return (
         "Ask for more: `aws service-quotas request-service-quota-increase --service-code ec2 "
-        f"--quota-code {quota.code} "
-        f"--region {region} --desired-value N`, or in the Service Quotas console."
+        f"--quota-code {quota.code} --region {region} --desired-value {'N' if wanted is None else wanted}`, "
+        "or in the Service Quotas console. It takes hours or days."
     )

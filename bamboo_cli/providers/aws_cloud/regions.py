@@ -1,5 +1,7 @@
 """Regions that there are, and those of them that an account may use."""
 
+import difflib
+
 from bamboo_cli.errors import CloudError, RequestRefusedError
 from bamboo_cli.providers.aws_cloud import operations
 from bamboo_cli.providers.aws_cloud.calls import Calls
@@ -24,7 +26,9 @@ def explained(calls: Calls, region: str, error: CloudError) -> CloudError:
     except CloudError:
         return error
     if region not in found:
-        return RequestRefusedError(f"there is no region {region}", next_step="Correct `aws.regions`.")
+        near = difflib.get_close_matches(region, found, n=2)  # us-esat-1 is as near to us-west-1 as to us-east-1
+        hint = f": did you mean {' or '.join(near)}?" if near else "."
+        return RequestRefusedError(f"there is no region {region}", next_step=f"Correct `aws.regions`{hint}")
     if found[region].get("OptInStatus") == NOT_ENABLED:
         return RequestRefusedError(
             f"{region} is not enabled for this account",

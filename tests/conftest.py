@@ -1,6 +1,7 @@
 """For tests of the whole product: whatever they started ends with them; one that went well must have left nothing."""
 
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -96,3 +97,13 @@ def aws(_aws_server: "AwsDouble") -> "Iterator[AwsDouble]":
     _aws_server.reset()
     yield _aws_server
     assert not _aws_server.account.unsupported, "\n".join(_aws_server.account.unsupported)
+
+
+@pytest.fixture
+def aws_here(aws: "AwsDouble", monkeypatch: pytest.MonkeyPatch) -> "AwsDouble":
+    """This process meets that AWS and no other, whatever the shell says that the tests were started from."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    return aws

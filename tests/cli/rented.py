@@ -20,9 +20,7 @@ BOTH = ("us-east-1", "us-west-2")
 
 
 @pytest.fixture(autouse=True)
-def quick_environment(aws: AwsDouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
+def quick_environment(aws_here: AwsDouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BAMBOO_HOME", str(tmp_path))
     monkeypatch.setattr(AwsProvider, "poll_s", 0.02)
     monkeypatch.setattr(AwsProvider, "ends_within_s", 30.0)

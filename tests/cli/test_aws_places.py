@@ -1,41 +1,16 @@
 """Places where nothing can be rented: said before anything is, each by its name and with what to do."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from bamboo_cli.errors import BambooError
-from bamboo_cli.main import app
 from tests.aws.double import AwsDouble
-from tests.cli.test_aws import JOB
+from tests.cli.aws_job import bamboo, environment, job, refusal
+
+__all__ = ["environment", "job"]
 
 UP = (("up", "--dry-run"), ("up", "--yes"))
-
-
-@pytest.fixture(autouse=True)
-def environment(aws: AwsDouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("BAMBOO_HOME", str(tmp_path / "home"))
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> str:
-    path = tmp_path / "job.yaml"
-    path.write_text(JOB)
-    return str(path)
-
-
-def bamboo(*arguments: str) -> Result:
-    return CliRunner().invoke(app, arguments)
-
-
-def refusal(result: Result) -> BambooError:
-    assert isinstance(result.exception, BambooError), result.exception
-    return result.exception
 
 
 def problems(job: str, *settings: str) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def test_the_next_cluster_of_that_name_does_not_take_the_place_of_what_is_still_
     aws: AwsDouble, folder: Path, tmp_path: Path
 ) -> None:
     from bamboo_cli.job_file import load_job
-    from tests.cli.test_aws import JOB
+    from tests.cli.aws_job import JOB
 
     rented(folder, "us-east-1")
     (tmp_path / "job.yaml").write_text(JOB)

@@ -21,9 +21,7 @@ SETTINGS = AwsSettings(regions=("us-east-1",), types=("g5.xlarge",), ssh_from=("
 
 
 @pytest.fixture(autouse=True)
-def environment(aws: AwsDouble, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
+def environment(aws_here: AwsDouble, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AwsProvider, "poll_s", 0.02)
     monkeypatch.setattr(AwsProvider, "ends_within_s", 30.0)
     monkeypatch.setattr(sweeping, "POLL_S", 0.01)

@@ -1,7 +1,6 @@
 """A job on AWS is put on a schedule only with credentials that cron will have, and that AWS knows."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,8 @@ AWS: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def shell(aws: AwsDouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def shell(aws_here: AwsDouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(AWS, "checkpoint", {"url": str(tmp_path / "saved")})
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
 
 
 def test_credentials_of_the_shell_alone_are_refused(schedule: Schedule) -> None:

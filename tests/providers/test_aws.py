@@ -29,10 +29,7 @@ from tests.providers.contract import CLUSTER, ProviderContract, found, node_conf
 SETTINGS = AwsSettings(regions=("us-east-1",), types=("g5.xlarge", "g6.xlarge"), ssh_from=("203.0.113.7/32",))
 
 
-@pytest.fixture(autouse=True)
-def environment(aws: AwsDouble, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
+pytestmark = pytest.mark.usefixtures("aws_here")
 
 
 @pytest.fixture

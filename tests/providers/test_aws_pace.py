@@ -24,9 +24,7 @@ LATE_S = 0.5
 
 
 @pytest.fixture
-def provider(aws: AwsDouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AwsProvider:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
+def provider(aws_here: AwsDouble, tmp_path: Path) -> AwsProvider:
     settings = AwsSettings(regions=("us-east-1",), types=("g5.xlarge",), ssh_from=("203.0.113.7/32",))
     return AwsProvider(tmp_path / "cluster", settings)
 

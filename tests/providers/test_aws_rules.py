@@ -20,16 +20,14 @@ Rent = Callable[[AwsSettings], Any]
 
 
 @pytest.fixture
-def rent(aws: AwsDouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Rent:
+def rent(aws_here: AwsDouble, tmp_path: Path) -> Rent:
     """An instance; as EC2 describes it."""
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
 
     def rented(settings: AwsSettings) -> Any:
         provider = AwsProvider(tmp_path / "cluster", settings)
-        number = len(aws.lives()) + 1
+        number = len(aws_here.lives()) + 1
         made = provider.create(provider.offers()[0], node_config(f"n{number}"), f"t{number}")
-        found = aws.client().describe_instances(InstanceIds=[made.instance_id])
+        found = aws_here.client().describe_instances(InstanceIds=[made.instance_id])
         return found["Reservations"][0]["Instances"][0]
 
     return rented

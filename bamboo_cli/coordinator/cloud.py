@@ -1,17 +1,13 @@
 """The coordinator's hands and eyes at the cloud: creates, terminates, preempts, and looks what is there.
 
-Decides nothing. Provider calls block, so each runs in a thread; what comes of it is given to ``hear`` as an event. The
-intent to create is stored before the call.
+Decides nothing. What comes of it is given to ``hear`` as an event.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import ParamSpec, TypeVar
 
 from bamboo_trainer.plan import NodeId
 from sqlalchemy import Engine, select
@@ -29,33 +25,26 @@ from bamboo_cli.coordinator.events import (
     Tell,
 )
 from bamboo_cli.coordinator.faults import fault_of
+from bamboo_cli.coordinator.renting import Renting
 from bamboo_cli.coordinator.store import reading, writing
 from bamboo_cli.errors import (
     BambooError,
-    CapacityError,
     CloudError,
     CredentialsError,
     InstanceGoneError,
-    QuotaError,
     RequestRefusedError,
 )
-from bamboo_cli.providers.base import EndReason, Instance, InstanceState, NodeConfig, Offer, Provider
+from bamboo_cli.providers.base import EndReason, Instance, InstanceState, NodeConfig, Provider
 
 MAX_POLL_S = 15.0
 """When the cloud does not answer."""
 SOON_S = 1.0
 """Until the next look after something was given back: it may have ended by then."""
 OFFERS_S = 30.0
-CALL_TIMEOUT_S = 120.0
-MAX_THREADS = 64
-"""Calls at a time. Threads that wait cost next to nothing, and a look must not queue behind many creates."""
 MAX_CREATES = 16
 """At a time. A cloud takes a few a second; what waits here and is not wanted any more is never asked for."""
 MISSING_S = 120.0
-"""EC2 may not list a new instance at once: until then, what is not listed is not gone."""
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
+"""EC2 may not list a new instance at once, and a list may have a gap: until then, what is not listed is not gone."""
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +66,6 @@ class Cloud:
         self._provider = provider
         self._engine = engine
         self._cluster_id = cluster_id
-        self._node_config = node_config
         self._notice_s = notice_s
         self._clock = clock
         self._hear = hear
@@ -91,11 +79,11 @@ class Cloud:
         """Instances, at least once."""
         self._seen: dict[str, Instance] = {}
         """As last told, by instance id."""
-        self._known_since: dict[str, float] = {}
-        """Instances, by our clock: the cloud's may be minutes off."""
+        self._listed_at: dict[str, float] = {}
+        """When each instance was last, or was made, by our clock: the cloud's may be minutes off."""
         self._changed = asyncio.Event()
         self._room = asyncio.Semaphore(MAX_CREATES)
-        self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="cloud")
+        self._renting = Renting(provider, engine, node_config, clock)
         self._restore()
 
     async def watch(self) -> None:
@@ -129,7 +117,7 @@ class Cloud:
     async def watch_prices(self) -> None:
         while True:
             try:
-                await self._offers()
+                await self._renting.offers()
             except BambooError as error:
                 log.warning("prices: %s", error.message)
             await asyncio.sleep(OFFERS_S)
@@ -148,41 +136,21 @@ class Cloud:
             self._hear(CreateFailed(node_id=wanted.node_id, token=wanted.token, fault=fault, detail=detail))
         else:
             self._seen[instance.instance_id] = instance
-            self._known_since[instance.instance_id] = self._clock()
+            self._listed_at[instance.instance_id] = self._clock()
             self._unsure.pop(wanted.node_id, None)
             self._hear(CreateSucceeded(instance=instance))
+            if instance.state is InstanceState.TERMINATED:  # a lost answer was asked for again, and it was gone by then
+                self._end(instance, instance.end_reason, instance.ended_at)
         finally:
             self._creating.discard(wanted.node_id)
             self._changed.set()
 
     async def _rent(self, wanted: CreateInstance) -> Instance:
-        """What the zone has on offer in turn, until one can be had. Each has a token of its own, since a token stands
-        for one request; one of which it is not known what came of it is repeated first. Raises BambooError.
-        """
+        """Unless it is not wanted any more, now that it is its turn. Raises BambooError."""
         if wanted.node_id in self._unwanted:
             kind = CloudError if wanted.node_id in self._unsure else RequestRefusedError
             raise kind("it is not wanted any more")
-        offers = [offer for offer in await self._offers() if offer.zone == wanted.zone]
-        offers = [offer for offer in offers if offer.is_spot or wanted.on_demand]
-        if not offers:
-            raise CapacityError(f"nothing is on offer in zone {wanted.zone}")
-        with reading(self._engine) as connection:
-            begin = journal.open_intent(connection, wanted.token)
-        refusals: list[CapacityError | QuotaError] = []
-        for index in range(begin, max(begin + 1, len(offers))):
-            token = journal.token_of_try(wanted.token, index)
-            with writing(self._engine) as connection:
-                offer = journal.record_intent(
-                    connection, token, wanted.node_id, offers[min(index, len(offers) - 1)], self._clock()
-                )
-            try:
-                return await self._call(self._provider.create, offer, self._node_config(wanted.node_id), token)
-            except (CapacityError, QuotaError) as error:
-                refusals.append(error)
-                with writing(self._engine) as connection:
-                    journal.forget_intent(connection, token)
-        shortages = [refusal for refusal in refusals if isinstance(refusal, CapacityError)]
-        raise (shortages or refusals)[-1]
+        return await self._renting.rent(wanted)
 
     def terminate(self, node_id: NodeId) -> None:
         """Give back whatever is the node's; answered by ``InstanceEnded``."""
@@ -194,7 +162,7 @@ class Cloud:
         found = [i for i in self._seen.values() if i.node_id == node_id and i.state is not InstanceState.TERMINATED]
         if not found:
             raise InstanceGoneError(f"{node_id} has no instance that could be taken")
-        await self._call(self._provider.preempt, found[-1].instance_id, notice_s=notice_s)
+        await self._renting.call(self._provider.preempt, found[-1].instance_id, notice_s=notice_s)
         self._changed.set()
 
     async def drill(self, node_id: NodeId, *, notice: bool) -> None:
@@ -209,7 +177,7 @@ class Cloud:
     async def _look(self) -> bool:
         """Whether it has ended any that it had not before."""
         creating = frozenset(self._creating)
-        listed = await self._call(self._provider.instances, self._cluster_id)
+        listed = await self._renting.call(self._provider.instances, self._cluster_id)
         for instance in listed:
             self._note(instance)
         self._note_missing(listed)
@@ -217,23 +185,24 @@ class Cloud:
 
     def _note(self, instance: Instance) -> None:
         before = self._seen.get(instance.instance_id)
-        if before == instance or (before is not None and before.state is InstanceState.TERMINATED):
+        self._listed_at[instance.instance_id] = self._clock()
+        is_over = instance.state is InstanceState.TERMINATED
+        if before == instance or (is_over and before is not None and before.state is InstanceState.TERMINATED):
             return
-        self._seen[instance.instance_id] = instance
-        self._known_since.setdefault(instance.instance_id, self._clock())
-        if instance.state is not InstanceState.TERMINATED:
-            self._hear(InstanceSeen(instance=instance))
-            return
-        if before is None:  # it came and went while nobody looked: it costs money all the same
+        if is_over and before is None:  # it came and went while nobody looked: it costs money all the same
             with writing(self._engine) as connection:
                 journal.record_instance(connection, instance)
-        self._end(instance, instance.end_reason, instance.ended_at)
+        self._seen[instance.instance_id] = instance  # not before it is written down: else nobody would try again
+        if is_over:
+            self._end(instance, instance.end_reason, instance.ended_at)
+        else:
+            self._hear(InstanceSeen(instance=instance))
 
     def _note_missing(self, listed: tuple[Instance, ...]) -> None:
         there = {instance.instance_id for instance in listed}
         for instance in tuple(self._seen.values()):
             gone = instance.instance_id not in there and instance.state is not InstanceState.TERMINATED
-            if gone and self._clock() - self._known_since[instance.instance_id] > MISSING_S:
+            if gone and self._clock() - self._listed_at[instance.instance_id] > MISSING_S:
                 self._seen[instance.instance_id] = replace(instance, state=InstanceState.TERMINATED)
                 self._end(instance, EndReason.NONE, None)
 
@@ -253,7 +222,7 @@ class Cloud:
             self._unwanted.discard(node_id)
             self._hear(InstanceEnded(node_id=node_id, reason=EndReason.USER, at=self._clock()))
         if alive:
-            await self._call(self._provider.terminate, tuple(instance.instance_id for instance in alive))
+            await self._renting.call(self._provider.terminate, tuple(instance.instance_id for instance in alive))
         new = {instance.instance_id for instance in alive} - self._terminated
         self._terminated |= new
         return bool(new)
@@ -267,7 +236,7 @@ class Cloud:
             if row.launched_at is None:
                 self._unsure[NodeId(row.node_id)] = self._clock()
                 continue
-            self._known_since[row.instance_id] = row.intended_at
+            self._listed_at[row.instance_id] = min(row.intended_at, self._clock())
             self._seen[row.instance_id] = Instance(
                 instance_id=row.instance_id,
                 token=row.token,
@@ -281,19 +250,3 @@ class Cloud:
                 ended_at=row.ended_at,
                 is_spot=row.is_spot,
             )
-
-    async def _offers(self) -> tuple[Offer, ...]:
-        offers = await self._call(self._provider.offers)
-        with writing(self._engine) as connection:
-            journal.record_prices(connection, offers, self._clock())
-        return offers
-
-    async def _call(self, function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
-        """In a thread. Raises what the function raises; CloudError when it takes too long (it may take effect yet)."""
-        work = partial(function, *arguments, **named)
-        try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-        except TimeoutError as error:
-            name = getattr(function, "__name__", "the call")
-            raise CloudError(f"the cloud did not answer {name} within {CALL_TIMEOUT_S:.0f} s") from error

@@ -4,10 +4,11 @@ Every write can be repeated: an event may be given twice.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from bamboo_trainer.plan import NodeId, Plan
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, Connection, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, insert, or_, select, update
 from sqlalchemy.dialects import sqlite
 
 from bamboo_cli.coordinator import pages, schema
@@ -28,8 +29,8 @@ from bamboo_cli.coordinator.rows import decode_row
 from bamboo_cli.coordinator.run_entities import Run
 from bamboo_cli.coordinator.settings import RunSpec
 from bamboo_cli.coordinator.store import RequestState
-from bamboo_cli.costs.ledger import microusd
-from bamboo_cli.providers.base import Instance, Offer
+from bamboo_cli.costs.ledger import microusd, usd
+from bamboo_cli.providers.base import EndReason, Instance, InstanceState, Offer
 
 DURABLE = (RecordStep, KeepPage, Tell, FinishRequest)
 """Instructions that are carried out by the transaction itself."""
@@ -125,11 +126,23 @@ def token_of_try(token: str, index: int) -> str:
     return token if index == 0 else f"{token}.{index + 1}"
 
 
-def open_intent(connection: Connection, token: str) -> int:
-    """Of the tries under ``token``, the one of which it is not known what came of it; 0 if there is none."""
+def open_intent(connection: Connection, token: str) -> tuple[int, Offer] | None:
+    """Of the tries under ``token``, the one of which it is not known what came of it, and what was asked for."""
     table = schema.instances
-    rows = connection.execute(select(table.c.token).where(_tries(token), table.c.launched_at.is_(None))).scalars()
-    return max((int(row.rpartition(".")[2]) - 1 for row in rows if row != token), default=0)
+    rows = connection.execute(select(table).where(_tries(token), table.c.launched_at.is_(None))).all()
+    tries = {0 if row.token == token else int(row.token.rpartition(".")[2]) - 1: row for row in rows}
+    if not tries:
+        return None
+    index, row = max(tries.items(), key=lambda found: found[0])
+    price = _newest_price(connection, row.zone, row.instance_type)
+    return index, Offer(
+        instance_type=row.instance_type,
+        zone=row.zone,
+        spot_usd_per_hour=usd(price.spot_microusd_per_hour) if price else 0.0,
+        on_demand_usd_per_hour=usd(price.on_demand_microusd_per_hour) if price else 0.0,
+        price_source=price.price_source if price else "unknown",
+        is_spot=row.is_spot,
+    )
 
 
 def record_intent(connection: Connection, token: str, node_id: NodeId, offer: Offer, now: float) -> Offer:
@@ -166,12 +179,7 @@ def record_prices(connection: Connection, offers: Iterable[Offer], now: float) -
         if not offer.is_spot:
             continue
         spot, on_demand = microusd(offer.spot_usd_per_hour), microusd(offer.on_demand_usd_per_hour)
-        newest = connection.execute(
-            select(table)
-            .where(table.c.zone == offer.zone, table.c.instance_type == offer.instance_type)
-            .order_by(table.c.from_at.desc())
-            .limit(1)
-        ).one_or_none()
+        newest = _newest_price(connection, offer.zone, offer.instance_type)
         if newest is not None and (newest.spot_microusd_per_hour, newest.on_demand_microusd_per_hour) == (
             spot,
             on_demand,
@@ -189,9 +197,15 @@ def record_prices(connection: Connection, offers: Iterable[Offer], now: float) -
         connection.execute(statement)
 
 
+def _newest_price(connection: Connection, zone: str, instance_type: str) -> Row[Any] | None:
+    table = schema.prices
+    mine = (table.c.zone == zone, table.c.instance_type == instance_type)
+    return connection.execute(select(table).where(*mine).order_by(table.c.from_at.desc()).limit(1)).one_or_none()
+
+
 def record_instance(connection: Connection, instance: Instance) -> None:
-    """Also one that we do not remember to have asked for: it costs money all the same."""
-    facts = {
+    """Also one that we do not remember to have asked for, or that was taken for gone: it costs money all the same."""
+    facts: dict[str, Any] = {
         "node_id": instance.node_id,
         "instance_type": instance.instance_type,
         "zone": instance.zone,
@@ -200,6 +214,8 @@ def record_instance(connection: Connection, instance: Instance) -> None:
         "launched_at": instance.launched_at,
         "is_spot": instance.is_spot,
     }
+    if instance.state is not InstanceState.TERMINATED:
+        facts |= {"ended_at": None, "end_reason": EndReason.NONE}
     statement = sqlite.insert(schema.instances).values(token=instance.token, intended_at=instance.launched_at, **facts)
     connection.execute(statement.on_conflict_do_update(index_elements=["token"], set_=facts))
 

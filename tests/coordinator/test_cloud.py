@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from bamboo_trainer.plan import NodeId
-from sqlalchemy import Engine, Row, select
+from sqlalchemy import Connection, Engine, Row, select
 
 from bamboo_cli.coordinator import cloud as cloud_module
 from bamboo_cli.coordinator import journal, reader, schema, store
@@ -25,7 +25,7 @@ from bamboo_cli.coordinator.events import (
     InstanceSeen,
     Tell,
 )
-from bamboo_cli.errors import CapacityError, CloudError, CredentialsError, InstanceGoneError, QuotaError
+from bamboo_cli.errors import CapacityError, CloudError, CredentialsError, InstanceGoneError, QuotaError, StateError
 from bamboo_cli.providers.base import EndReason, Instance, InstanceState, NodeConfig, Offer
 from tests.coordinator.memory_cloud import MemoryCloud, offer
 from tests.waiting import turn, until
@@ -254,6 +254,64 @@ def test_a_lost_answer_is_made_good_by_the_same_token(scene: Scene) -> None:
     assert isinstance(failed, CreateFailed) and failed.fault is CreateFault.CLOUD
     assert len(scene.provider.made) == 1 and scene.provider.num_creates == 2
     assert [(row.token, row.instance_id) for row in scene.instances()] == [("token-1", "i-1")]
+
+
+def nothing_on_offer(scene: Scene) -> None:
+    scene.provider.market = ()
+
+
+def credentials_have_run_out(scene: Scene) -> None:
+    def refuse() -> tuple[Offer, ...]:
+        raise CredentialsError("who are you")
+
+    scene.provider.offers = refuse  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("meanwhile", [nothing_on_offer, credentials_have_run_out])
+def test_a_lost_answer_is_asked_for_again_whatever_is_on_offer_by_then(
+    scene: Scene, meanwhile: Callable[[Scene], None]
+) -> None:
+    """Another token for the node, and it would have two instances."""
+    scene.provider.lose_answer = True
+    later = scene
+
+    async def scenario() -> None:
+        nonlocal later
+        await scene.create()
+        meanwhile(scene)
+        later = again(scene)
+        await later.create()
+
+    play(scenario)
+
+    assert [type(event) for event in later.heard] == [CreateSucceeded]
+    assert [(row.token, row.instance_id) for row in scene.instances()] == [("token-1", "i-1")]
+
+
+def test_what_ended_before_its_lost_answer_was_asked_for_again_is_said_to_have_ended(
+    scene: Scene, cluster_dir: Path
+) -> None:
+    """Else its node would be waited for, and paid for, until its time to join has run out."""
+    scene.provider.lose_answer = True
+    later = scene
+
+    async def scenario() -> None:
+        nonlocal later
+        await scene.create()
+        scene.now += 360
+        scene.provider.preempt("i-1", notice_s=None)
+        scene.now += 3600
+        later = again(scene)
+        await later.create()
+        await look_twice(later)
+
+    play(scenario)
+
+    ended = InstanceEnded(node_id=NodeId("n1"), reason=EndReason.PREEMPTED, at=START + 360)
+    assert [type(event) for event in later.heard] == [CreateSucceeded, InstanceEnded]
+    assert later.heard[-1] == ended
+    (charge,) = reader.read_charges(store.state_path(cluster_dir), now=START + 9999)
+    assert charge.seconds == 360.0
 
 
 @pytest.mark.parametrize(
@@ -523,6 +581,65 @@ def test_what_is_no_longer_listed_is_gone_but_not_at_once(scene: Scene) -> None:
     play(scenario)
 
     assert [e.reason for e in scene.heard if isinstance(e, InstanceEnded)] == [EndReason.NONE]
+
+
+def test_a_gap_in_the_list_of_what_was_there_for_long_is_no_end(scene: Scene) -> None:
+    async def scenario() -> None:
+        await scene.create()
+        await look_twice(scene)
+        scene.now += 3600
+        await look_twice(scene)
+        there = dict(scene.provider.made)
+        scene.provider.forget()
+        await look_twice(scene)
+        scene.provider.made.update(there)
+        scene.now += 60
+        await look_twice(scene)
+
+    play(scenario)
+
+    assert scene.events(InstanceEnded) == []
+
+
+def test_what_was_taken_for_gone_and_is_listed_again_is_seen_and_paid_for(scene: Scene, cluster_dir: Path) -> None:
+    async def scenario() -> None:
+        await scene.create()
+        there = dict(scene.provider.made)
+        scene.provider.forget()
+        scene.now += cloud_module.MISSING_S + 1
+        await watching(scene, lambda: bool(scene.events(InstanceEnded)), "the verdict")
+        scene.provider.made.update(there)
+        await watching(scene, lambda: bool(scene.events(InstanceSeen)), "its return")
+
+    play(scenario)
+
+    (charge,) = reader.read_charges(store.state_path(cluster_dir), now=START + 3600)
+    assert charge.seconds == 3600.0
+
+
+def test_an_end_that_could_not_be_written_down_is_noticed_by_the_next_look(
+    scene: Scene, cluster_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.provider.lose_answer = True
+    record, refused = journal.record_instance, []
+
+    def once_refused(connection: Connection, instance: Instance) -> None:
+        if not refused:
+            refused.append(instance)
+            raise StateError("the disk is full")
+        record(connection, instance)
+
+    async def scenario() -> None:
+        await scene.create()
+        scene.now += 360
+        scene.provider.terminate(("i-1",))
+        monkeypatch.setattr(journal, "record_instance", once_refused)
+        await watching(scene, lambda: bool(scene.events(InstanceEnded)), "its end")
+
+    play(scenario)
+
+    (charge,) = reader.read_charges(store.state_path(cluster_dir), now=START + 9999)
+    assert charge.seconds == 360.0
 
 
 def test_a_cloud_that_does_not_answer_is_told_of_once_per_trouble(scene: Scene) -> None:

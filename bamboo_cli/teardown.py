@@ -5,6 +5,7 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -189,7 +190,8 @@ def _end_coordinator(cluster_dir: Path) -> None:
         return
     output.note(f"ending the coordinator, process {pid}")
     for number in (signal.SIGTERM, signal.SIGKILL):
-        os.kill(pid, number)
+        with suppress(ProcessLookupError):  # it has just ended by itself
+            os.kill(pid, number)
         deadline = time.monotonic() + END_DEADLINE_S / 2
         while time.monotonic() < deadline:
             if not lock.is_locked(cluster_dir):

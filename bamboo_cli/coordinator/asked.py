@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bamboo_trainer.plan import NodeId
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from sqlalchemy import Connection, select
 
 from bamboo_cli import jobs
@@ -22,7 +22,8 @@ _RESUMES: TypeAdapter[Resumes | None] = TypeAdapter(Resumes | None)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     request_id: int
-    kind: RequestKind
+    kind: str
+    """A ``RequestKind``, unless a newer ``bamboo`` has asked."""
     payload: dict[str, Any]
 
 
@@ -39,8 +40,7 @@ def pending(connection: Connection) -> tuple[Asked, ...]:
     table = schema.requests
     query = select(table).where(table.c.state == RequestState.PENDING).order_by(table.c.request_id)
     return tuple(
-        Asked(request_id=row.request_id, kind=RequestKind(row.kind), payload=row.payload)
-        for row in connection.execute(query)
+        Asked(request_id=row.request_id, kind=row.kind, payload=row.payload) for row in connection.execute(query)
     )
 
 
@@ -52,7 +52,7 @@ def run_id_of(cluster_id: str, request_id: int) -> str:
 def understand(asked: Asked, cluster_id: str, cluster_dir: Path) -> Request | Preempt:
     """Raises UsageError for what no ``bamboo`` of this version would have written."""
     try:
-        match asked.kind:
+        match RequestKind(asked.kind):
             case RequestKind.TRAIN:
                 run_id = run_id_of(cluster_id, asked.request_id)
                 url = (cluster_dir / "checkpoints" / run_id).absolute().as_uri()
@@ -67,5 +67,5 @@ def understand(asked: Asked, cluster_id: str, cluster_dir: Path) -> Request | Pr
                 return Preempt(node_id=NodeId(asked.payload["node_id"]), notice_s=asked.payload["notice_s"])
             case RequestKind.DOWN:
                 return CloseCluster()
-    except (KeyError, ValidationError) as error:
+    except (KeyError, ValueError) as error:  # pydantic's ValidationError is one
         raise UsageError(f"the coordinator does not understand this {asked.kind} request: {error}") from error

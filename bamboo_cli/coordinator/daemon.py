@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from bamboo_cli.coordinator import lock
@@ -36,7 +37,8 @@ def start(cluster_dir: Path) -> int:
         late = time.monotonic() > deadline
         if late or not _is_there(pid):
             if late:
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             raise StateError(
                 f"the coordinator did not start:\n{_log_end(cluster_dir)}",
                 next_step=f"Its whole log is {cluster_dir / LOG_FILE}.",
@@ -50,7 +52,8 @@ def stop(cluster_dir: Path) -> None:
     pid = lock.owner(cluster_dir)
     if pid is None:
         return
-    os.kill(pid, signal.SIGTERM)
+    with suppress(ProcessLookupError):  # it has just ended by itself
+        os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_DEADLINE_S
     while lock.is_locked(cluster_dir):
         if time.monotonic() > deadline:

@@ -20,7 +20,7 @@ def held(cluster_dir: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
     descriptor = os.open(cluster_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         deadline = time.monotonic() + patience_s
-        while not _try(descriptor):
+        while not _try(descriptor, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
                 pid = owner(cluster_dir) or "unknown"
                 raise StateError(
@@ -36,13 +36,13 @@ def held(cluster_dir: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
 
 
 def is_locked(cluster_dir: Path) -> bool:
-    """Whether a coordinator lives."""
+    """Whether a coordinator lives. Any number of commands may look at once."""
     try:
         descriptor = os.open(cluster_dir / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        return not _try(descriptor)
+        return not _try(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
 
@@ -55,9 +55,9 @@ def owner(cluster_dir: Path) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _try(descriptor: int) -> bool:
+def _try(descriptor: int, kind: int) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -293,16 +293,18 @@ def test_asked_to_end_it_ends_in_good_order_and_the_nodes_stay(cluster: Cluster)
 def test_a_request_that_was_made_while_nobody_listened_is_answered_later(cluster: Cluster) -> None:
     request_id = store.make_request(cluster.path, RequestKind.PREEMPT, {"node_id": "n9", "notice_s": None})
     garbled = store.make_request(cluster.path, RequestKind.TRAIN, {"job": {"name": "Not A Name"}})
+    newer = store.make_request(cluster.path, "dance", {})  # type: ignore[arg-type] # of a newer bamboo
 
     cluster.start()
-    for asked in (request_id, garbled):
+    for asked in (request_id, garbled, newer):
         wait_until(
             lambda asked=asked: store.request_outcome(cluster.path, asked).state is RequestState.REFUSED,  # type: ignore[misc]
             "the refusal",
         )
 
     assert "n9 has no instance" in store.request_outcome(cluster.path, request_id).outcome
-    assert "does not understand" in store.request_outcome(cluster.path, garbled).outcome
+    assert "does not understand this train request" in store.request_outcome(cluster.path, garbled).outcome
+    assert "does not understand this dance request" in store.request_outcome(cluster.path, newer).outcome
 
 
 def test_a_second_coordinator_is_refused_with_the_first_ones_pid(cluster: Cluster) -> None:

@@ -37,8 +37,9 @@ class LogCopy:
         """From now on; the one before has ended, or is about to."""
         self._connections.put(connection)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"logs of {self._place.node_id}", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=f"logs of {self._place.node_id}", daemon=True)
+            thread.start()
+            self._thread = thread  # not before it runs: ``finish`` may come from another thread, and waits for it
 
     def finish(self, within_s: float) -> None:
         """What is new yet, if it comes in that time; then no more."""

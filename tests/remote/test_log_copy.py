@@ -221,3 +221,21 @@ def test_a_machine_that_allows_one_session_is_not_taken_for_dead(
     await_same(node, here, "agent.log")
 
     assert connection.is_well()
+
+
+def test_a_copy_may_be_finished_in_the_instant_in_which_it_begins(
+    copy: LogCopy, dial: Callable[[], Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who ends a node's connection is another thread than who has just made it."""
+    connection, start = dial(), threading.Thread.start
+
+    def late(thread: threading.Thread) -> None:
+        monkeypatch.undo()
+        copy.finish(1.0)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", late)
+    copy.use(connection)
+    copy.finish(20.0)
+
+    assert "logs of n1" not in {thread.name for thread in threading.enumerate()}

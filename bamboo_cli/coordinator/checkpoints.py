@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 
 from bamboo_trainer.control import CheckpointFailed, LayerCost, LayerSaved
-from bamboo_trainer.wanted import PRIOR_HAZARD
 
 from bamboo_cli.coordinator.board import Board
 from bamboo_cli.coordinator.events import ListCheckpoints, MarkCheckpoint, PruneCheckpoints, StoryKind
@@ -13,8 +12,6 @@ from bamboo_cli.coordinator.run_entities import Checkpoints
 DISK_BYTES_PER_S = 200e6
 SAVE_OVERHEAD_S = 0.05
 """Copying and closing files; what a checkpoint costs at least."""
-PRIOR_NODE_SECONDS = 3600.0 / PRIOR_HAZARD
-"""Until losses are seen: one per node in so long."""
 LAST_TRIES = 6
 """To write the checkpoint of the last step, which all nodes hold: with pauses that double from 1 s, half a minute."""
 MIN_STEPS, MAX_STEPS = 10, 500

@@ -28,7 +28,6 @@ TAIL_BYTES = 1 << 16
 LINE_CHARS = 300
 LOG_LIMIT_BYTES = 8 << 20
 SYSTEM_WORDS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM))
-LOCALHOST = "127.0.0.1"
 
 
 class StepLog:

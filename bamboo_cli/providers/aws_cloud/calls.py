@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 30
 ATTEMPTS = 5
-PAGE_SIZE = 1000
 PRICING_REGION = "us-east-1"
 """The Pricing API has an endpoint in few regions, and every one knows all prices."""
 

@@ -16,7 +16,6 @@ NAME_PREFIX = "bamboo-"
 SPOT_PRODUCT = "Linux/UNIX"
 SSH_PORT = 22
 OUR_RULE = "bamboo: SSH of the coordinator"
-TYPES_PER_QUESTION = 100
 
 Request = dict[str, Any]
 

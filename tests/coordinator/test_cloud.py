@@ -175,6 +175,19 @@ def test_a_gap_in_the_list_of_what_was_there_for_long_is_no_end(scene: Scene) ->
     assert scene.events(InstanceEnded) == []
 
 
+def test_a_clock_that_was_set_back_while_the_coordinator_was_away_does_not_put_off_a_verdict(scene: Scene) -> None:
+    async def scenario() -> None:
+        await scene.create()
+        scene.now -= 7200
+        scene.provider.forget()
+        later = again(scene)
+        await look_twice(later)
+        later.now += cloud_module.MISSING_S + 1
+        await watching(later, lambda: bool(later.events(InstanceEnded)), "the verdict")
+
+    play(scenario)
+
+
 def test_what_was_taken_for_gone_and_is_listed_again_is_seen_and_paid_for(scene: Scene, cluster_dir: Path) -> None:
     async def scenario() -> None:
         await scene.create()

@@ -92,6 +92,32 @@ def test_what_waits_for_its_turn_and_is_not_wanted_any_more_is_never_asked_for(
     assert isinstance(failed, CreateFailed) and failed.fault is CreateFault.REFUSED
 
 
+def test_a_node_that_is_given_back_while_it_is_rented_is_not_said_to_be_gone_before_it_is(scene: Scene) -> None:
+    """The cluster would be closed, and then the answer would come."""
+    may_go_on = threading.Event()
+    create = scene.provider.create
+
+    def slow(*arguments: Any) -> Instance:
+        may_go_on.wait(20)
+        return create(*arguments)
+
+    scene.provider.create = slow  # type: ignore[method-assign]
+
+    async def scenario() -> None:
+        renting = asyncio.create_task(scene.create())
+        await turn()
+        scene.cloud.terminate(NodeId("n1"))
+        await look_twice(scene)
+        too_early = scene.events(InstanceEnded)
+        may_go_on.set()
+        await renting
+        assert too_early == []
+        await watching(scene, lambda: bool(scene.events(InstanceEnded)), "the end")
+
+    play(scenario)
+    assert scene.provider.made and scene.provider.alive() == []
+
+
 def test_what_may_have_come_of_a_lost_answer_is_not_forgotten_when_its_node_is_given_back_in_the_queue(
     scene: Scene,
 ) -> None:

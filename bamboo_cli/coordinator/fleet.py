@@ -156,7 +156,10 @@ def instance_ended(board: Board, event: InstanceEnded) -> None:
         EndReason.FAILED: NodeReason.FAILED,
     }.get(event.reason, NodeReason.INSTANCE_GONE)
     kind = StoryKind.PREEMPTION if by_cloud else StoryKind.NODE
-    board.tell(kind, f"{node.node_id} is gone: {event.reason or 'no longer listed'}", node_id=node.node_id)
+    why = event.reason or "no longer listed"
+    if event.reason is EndReason.USER:  # so clouds call whoever has credentials
+        why = "given back" if node.state is NodeState.RELEASED else "ended by somebody, not by Bamboo"
+    board.tell(kind, f"{node.node_id} is gone: {why}", node_id=node.node_id)
     end(board, board.nodes[node.node_id], node.reason if node.state is NodeState.RELEASED else reason)
 
 

@@ -80,7 +80,8 @@ def run_bill_lines(run: RunBill) -> list[str]:
     if run.same_work_microusd:
         saved = 1 - run.amount.spot_microusd / run.same_work_microusd
         work = output.usd(run.same_work_microusd / 1e6)
-        lines.append(f"the same steps undisturbed on demand: about {work}, {saved:.0%} saved")
+        compared = f"{saved:.0%} saved" if saved >= 0 else f"which this run has cost {-saved:.0%} more than"
+        lines.append(f"the same steps undisturbed on demand: about {work}, {compared}")
     if run.projection is not None:
         left = output.seconds(run.projection.hours_left * 3600)
         so_far, then = output.usd(usd(run.amount.spot_microusd)), output.usd(run.projection.total_microusd / 1e6)

@@ -115,9 +115,9 @@ def counted(pipelines: Pipelines, width: int) -> Text:
 
 
 def legend(pipelines: Pipelines, width: int) -> Text:
-    """Of the signs that are on the screen."""
+    """Of the signs that are on the screen, the worst first: what does not fit is what matters least."""
     there = {place.health for pipeline in pipelines for place in pipeline}
-    parts = [Styled(f"{SIGNS[h]} {MEANINGS[h]}", STYLES[h]) for h in Health if h in there]
+    parts = [Styled(f"{SIGNS[h]} {MEANINGS[h]}", STYLES[h]) for h in reversed(Health) if h in there]
     return joined(parts, width, separator="   ")
 
 

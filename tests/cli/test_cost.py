@@ -15,8 +15,10 @@ from bamboo_trainer.control import LayerCost
 from bamboo_trainer.partition import cut
 from bamboo_trainer.plan import Member, Mode, Plan, PlanKind, WorkerId, node_id_of
 
+from bamboo_cli.views.bill import run_bill_lines
 from tests.cli import ledger_file
 from tests.cli.command import bamboo
+from tests.costs import test_ledger
 
 BEGIN = 1_760_000_000.0
 
@@ -183,3 +185,19 @@ def test_a_machine_without_clusters_says_so(tmp_path: Path) -> None:
     done = bamboo("cost", "--all", home=tmp_path)
 
     assert done.returncode == 1 and "bamboo up" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("same_work_microusd", "says"),
+    [(2_000_000.0, "about $2.00, 50% saved"), (800_000.0, "about $0.8000, which this run has cost 25% more than")],
+)
+def test_a_run_that_cost_more_than_on_demand_is_not_said_to_have_saved(same_work_microusd: float, says: str) -> None:
+    ledger = test_ledger.charges(
+        [test_ledger.rental()], [test_ledger.price(1.0)], [test_ledger.run("r1", 0, 3600)], test_ledger.START + 3600
+    )
+    (of_run,) = test_ledger.bill(ledger, [test_ledger.facts("r1", 10)]).runs
+    assert of_run.amount.spot_microusd == 1_000_000
+
+    lines = run_bill_lines(replace(of_run, same_work_microusd=same_work_microusd))
+
+    assert lines[-1].endswith(says)

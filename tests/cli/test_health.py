@@ -8,6 +8,7 @@ import pytest
 from bamboo_cli import health
 from bamboo_cli.coordinator.looking import Look
 from bamboo_cli.health import Health
+from bamboo_cli.views import grid
 from tests.cli import scenes
 from tests.cli import status_example as example
 
@@ -71,3 +72,9 @@ def test_that_the_node_is_gone_is_known_from_its_state_alone(tmp_path: Path) -> 
     (first, _) = health.pipelines(replace(look.cluster, nodes=nodes), scenes.NOW)
 
     assert first[0].health is Health.LOST
+
+
+def test_a_legend_that_is_too_long_says_the_worst(storm: Look) -> None:
+    legend = grid.legend(health.pipelines(storm.cluster, scenes.NOW), 40).plain
+
+    assert legend.startswith("✕ lost   ▲ will be taken") and "runs two" not in legend

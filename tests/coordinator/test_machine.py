@@ -509,3 +509,9 @@ def test_what_the_cloud_says_counts_all_the_same() -> None:
     world.pass_time(60)
     world.handle(ev.InstanceEnded(node_id=NodeId("n1"), reason=EndReason.PREEMPTED, at=world.now))
     assert world.machine.board.nodes[NodeId("n1")].state is NodeState.ENDED
+
+
+def test_a_node_that_somebody_has_ended_by_hand_is_not_said_to_be_given_back() -> None:
+    world = cut_off_world(uplink_patience_s=600)
+    world.handle(ev.InstanceEnded(node_id=NodeId("n1"), reason=EndReason.USER, at=world.now))
+    assert "n1 is gone: ended by somebody, not by Bamboo" in [line.text for line in world.told]

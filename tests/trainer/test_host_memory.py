@@ -37,8 +37,9 @@ class MarkedHost(HostMemory):
         note(self.copied, made)
         return made
 
-    def has(self, tensor: Tensor) -> bool:
-        return tensor.untyped_storage()._cdata in alive(self.copied)
+    def has(self, tensors: dict[str, Tensor]) -> dict[str, bool]:
+        addresses = alive(self.copied)
+        return {name: tensor.untyped_storage()._cdata in addresses for name, tensor in tensors.items()}
 
 
 class Watch(TorchDispatchMode):
@@ -275,8 +276,9 @@ def test_only_what_nothing_is_computed_with_is_aside() -> None:
     found = {}
     for layer in range(3):
         tensors = {n: v for n, v in compute._layers[layer].state().items() if isinstance(v, Tensor) and v.dim() > 0}
-        where = {n.split("/")[0]: host.has(v) for n, v in tensors.items()}
-        assert all(where[n.split("/")[0]] == host.has(v) for n, v in tensors.items())
+        is_aside = host.has(tensors)
+        where = {n.split("/")[0]: aside for n, aside in is_aside.items()}
+        assert all(where[n.split("/")[0]] == aside for n, aside in is_aside.items())
         found[layer] = where
     assert found == {
         0: {"parameter": False, "optimizer": False},

@@ -14,7 +14,9 @@ ISOLATED := $(BIN)/python -m tests.aws.isolated
 demo: $(TRAINS)
 	$(BIN)/bamboo demo --yes
 
-test: lint types imports site tests vms
+# Both kinds of tests at a time: those of the machines mostly wait.
+test: lint types imports site
+	$(MAKE) --jobs=2 --output-sync=target tests vms
 
 lint: $(READY)
 	$(BIN)/ruff check .

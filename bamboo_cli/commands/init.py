@@ -1,9 +1,15 @@
 """``bamboo init``"""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+class Cloud(StrEnum):
+    LOCAL = "local"
+    AWS = "aws"
 
 
 def command(
@@ -11,6 +17,7 @@ def command(
     minimal: Annotated[
         bool, typer.Option("--minimal", help="Only a job file of four lines, for the gpt2 recipe.")
     ] = False,
+    cloud: Annotated[Cloud, typer.Option("--cloud", help="Where it is to train.")] = Cloud.LOCAL,
 ) -> None:
     """Write a commented job file and a recipe to start from.
 
@@ -21,9 +28,10 @@ def command(
     Examples:
       bamboo init my-job
       bamboo init small --minimal
+      bamboo init in-the-cloud --cloud aws
       bamboo plan my-job/job.yaml
 
-    See also: bamboo plan, bamboo run, docs/job-file.md, docs/recipes.md.
+    See also: bamboo plan, bamboo run, docs/job-file.md, docs/recipes.md, docs/aws.md.
     """
     import shlex
 
@@ -33,7 +41,10 @@ def command(
     from bamboo_cli.errors import BambooError, UsageError
     from bamboo_cli.paths import name_like
 
-    sources = {"job.yaml": bamboo_templates.MINIMAL_JOB if minimal else bamboo_templates.JOB}
+    if minimal and cloud is not Cloud.LOCAL:
+        raise UsageError("a minimal job is for the local cloud", next_step="Leave out --minimal or --cloud.")
+    commented = bamboo_templates.AWS_JOB if cloud is Cloud.AWS else bamboo_templates.JOB
+    sources = {"job.yaml": bamboo_templates.MINIMAL_JOB if minimal else commented}
     if not minimal:
         sources["recipe.py"] = bamboo_templates.RECIPE
     there = [folder / name for name in sources if (folder / name).exists()]
@@ -52,6 +63,9 @@ def command(
     except OSError as error:
         raise BambooError(f"cannot write to {folder}: {error}") from error
     job = shlex.quote(str(folder / "job.yaml"))
+    if cloud is Cloud.AWS:
+        output.note(f"Put a bucket of yours into `checkpoint.url`; what else is missing says `bamboo check aws {job}`.")
+        return
     output.note(f"Look at the plan with `bamboo plan {job}`; train with `bamboo run {job}`.")
 
 

@@ -239,7 +239,8 @@ def connect_patiently(
             raise UnreachableError(
                 f"no SSH connection to {reach.user}@{reach.address}:{reach.port} within {patience_s:.0f} s: "
                 f"{retry.in_words(seen)}",
-                next_step="Is the address reachable from here (security group, bastion), and is the login user right?",
+                next_step="Is the address reachable from here (`aws.ssh_from`, a subnet with a route to an internet "
+                "gateway, a bastion), and is the login user right?",
             ) from seen
         pause_s = min(LAST_PAUSE_S, pause_s * 1.5)
 

@@ -7,6 +7,7 @@ _HERE = Path(__file__).parent
 DEMO_JOB = _HERE / "jobs" / "demo.yaml"
 MINIMAL_JOB = _HERE / "jobs" / "minimal.yaml"
 JOB = _HERE / "jobs" / "job.yaml"
+AWS_JOB = _HERE / "jobs" / "aws.yaml"
 RECIPE = _HERE / "recipes" / "recipe.py"
 AGENT_UNIT = _HERE / "bamboo-agent.service"
 AWS_POLICY = _HERE / "aws-policy.json"

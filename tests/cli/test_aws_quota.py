@@ -1,25 +1,12 @@
 """A quota that is too small: told before some nodes cost money while others are waited for."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.aws.double import AwsDouble
-from tests.cli.test_aws import JOB, bamboo, findings, refusal
+from tests.cli.aws_job import bamboo, environment, job, refusal
+from tests.cli.test_aws import findings
 
-
-@pytest.fixture(autouse=True)
-def environment(aws: AwsDouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("BAMBOO_HOME", str(tmp_path / "home"))
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> str:
-    path = tmp_path / "job.yaml"
-    path.write_text(JOB)
-    return str(path)
+__all__ = ["environment", "job"]
 
 
 def test_a_quota_which_takes_days_is_told_though_there_is_no_vpc_yet(aws: AwsDouble, job: str) -> None:

@@ -6,17 +6,15 @@ import pytest
 from bamboo_trainer import storage
 
 from bamboo_cli.job_file import load_job
-from tests.aws.double import AwsDouble
-from tests.cli.test_aws import bamboo, refusal
+from tests.cli.aws_job import bamboo, environment, refusal
+
+__all__ = ["environment"]
 
 
 @pytest.fixture(autouse=True)
-def environment(aws: AwsDouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("BAMBOO_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setattr(storage, "missing_package", lambda url: None)  # as if s3fs were installed
+def as_if_on_the_net(environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With s3fs, and an address that AWS sees."""
+    monkeypatch.setattr(storage, "missing_package", lambda url: None)
     monkeypatch.setattr("bamboo_cli.providers.aws_cloud.network.own_block", lambda: "203.0.113.7/32")
 
 

@@ -55,6 +55,7 @@ class RunFacts:
     """What a run did with its money. ``wall_s``: from its start to its end, or to now."""
 
     run_id: str
+    cluster_id: str = ""
     num_steps: int
     """Committed."""
     num_samples: int
@@ -183,13 +184,13 @@ def bill(
     """
     is_by_node = most_nodes is None or len({charge.node_id for charge in charges}) <= most_nodes
     listed, by_cluster = list(runs), _grouped(charges, attrgetter("cluster_id"))
-    of_runs: dict[str | None, list[Charge]] = defaultdict(list)
+    of_runs: dict[tuple[str, str | None], list[Charge]] = defaultdict(list)
     for charge in charges:
-        of_runs[charge.run_id].append(charge)
+        of_runs[charge.cluster_id, charge.run_id].append(charge)
     return Bill(
         total=merged(amount for _, amount in by_cluster),
-        idle=amount(of_runs[None]),
-        runs=tuple(run_bill(of_runs[facts.run_id], facts, microusd_per_hour) for facts in listed),
+        idle=merged(amount(found) for (_, run_id), found in of_runs.items() if run_id is None),
+        runs=tuple(run_bill(of_runs[facts.cluster_id, facts.run_id], facts, microusd_per_hour) for facts in listed),
         by_zone=_grouped(charges, attrgetter("zone")),
         by_type=_grouped(charges, attrgetter("instance_type")),
         by_node=_grouped(charges if is_by_node else (), attrgetter("node_id")),

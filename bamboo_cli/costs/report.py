@@ -234,8 +234,8 @@ def projection(
     spent_microusd: int, *, steps_left: int, num_steps: int, wall_s: float, microusd_per_hour: int
 ) -> Projection | None:
     """``num_steps``: of the run in ``wall_s``; ``spent_microusd``: so far, of the run or of its whole cluster. None: no
-    step is committed, or none is left."""
-    if not (steps_left and num_steps):
+    step is committed, or none is left; or the clock was put back to before the run began."""
+    if not (steps_left and num_steps) or wall_s <= 0:
         return None
     hours_left = steps_left * wall_s / num_steps / 3600.0
     return Projection(hours_left=hours_left, total_microusd=spent_microusd + hours_left * microusd_per_hour)

@@ -73,14 +73,21 @@ def folder_of(entry_id: str) -> Path:
 @contextmanager
 def changing() -> Iterator[None]:
     """One command at a time adds or removes entries. Raises StateError."""
+    folder = paths.cron_dir()
+    lock = FileLock(folder / "entries.changed", timeout=PATIENCE_S)
     try:
-        paths.cron_dir().mkdir(parents=True, exist_ok=True)
-        with FileLock(paths.cron_dir() / "entries.changed", timeout=PATIENCE_S):
-            yield
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
     except Timeout:
         raise StateError(
             f"another command has been adding or removing jobs for {PATIENCE_S:.0f} s", next_step="Try again."
         ) from None
+    except OSError as error:
+        raise StateError(f"the entry cannot be kept in {folder}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def write(entry: Entry) -> None:

@@ -1,5 +1,6 @@
 """``state.db``: made, opened, refused."""
 
+import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -125,6 +126,32 @@ def test_a_folder_may_be_called_whatever_one_likes(tmp_path: Path, name: str) ->
 
     assert reader.read_status(store.state_path(folder), now=0.0).name == "demo"
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_file_where_nothing_can_be_written_is_read_all_the_same(
+    cluster_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store.os, "access", lambda path, mode: (path, mode) != (cluster_dir, os.W_OK))
+    engine = store.open_for_reading(store.state_path(cluster_dir))
+
+    with store.reading(engine) as connection:
+        name = connection.execute(select(schema.cluster.c.name)).scalar_one()
+        beside = [path.name for path in cluster_dir.iterdir()]
+
+    engine.dispose()
+    assert (name, beside) == ("demo", ["state.db"])
+
+
+def test_a_file_with_writes_beside_it_is_read_with_them_or_not_at_all(
+    cluster_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = store.state_path(cluster_dir)
+    monkeypatch.setattr(store.os, "access", lambda path, mode: (path, mode) != (cluster_dir, os.W_OK))
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("UPDATE cluster SET wanted_nodes = 7")
+        writer.commit()
+
+        assert reader.read_status(path, now=0.0).wanted_nodes == 7
 
 
 def test_a_row_of_another_version_is_refused_with_what_to_do(cluster_dir: Path) -> None:

@@ -118,6 +118,14 @@ def test_of_two_that_add_a_job_at_once_the_second_waits_for_the_first(
     assert line.startswith("0 2 * * * ") and entries.read("tiny").schedule == "0 2 * * *"
 
 
+@pytest.mark.parametrize("command", [("add", "0 2 * * *"), ("remove",)])
+def test_a_home_that_cannot_be_written_is_told(schedule: Schedule, command: tuple[str, ...]) -> None:
+    schedule.home.mkdir(exist_ok=True)
+    (schedule.home / "cron").write_text("no folder")
+
+    assert "the entry cannot be kept in" in schedule.refusal(*command, schedule.job()).message
+
+
 def test_a_replacement_that_is_broken_off_leaves_the_entry_as_it_was(
     schedule: Schedule, monkeypatch: pytest.MonkeyPatch
 ) -> None:

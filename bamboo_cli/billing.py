@@ -29,7 +29,10 @@ def state_files(cluster: str | None, *, all_clusters: bool) -> Sequence[Path]:
     found = records.state_files(None)
     if not found:
         raise StateError("there has been no cluster yet", next_step="`bamboo up` makes one.")
-    return found
+    copies = records.copies(found)
+    for path, original in copies.items():
+        output.note(f"{path} is left out: it is a copy of {original}, or was one")
+    return [path for path in found if path not in copies]
 
 
 def period(since: str | None, until: str | None, *, now: float) -> Period:

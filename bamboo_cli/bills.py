@@ -48,6 +48,7 @@ def _facts(run: RunStatus, money: ClusterMoney, period: Period, now: float) -> R
     crossing_share = num_steps / committed[0] if committed[0] else 0.0
     return RunFacts(
         run_id=run.run_id,
+        cluster_id=money.cluster_id,
         num_steps=num_steps,
         num_samples=num_samples,
         num_tokens=num_tokens,

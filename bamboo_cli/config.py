@@ -37,7 +37,9 @@ class CheckpointConfig(_Section):
     """Where the run is saved, and how often."""
 
     url: str | None = Field(
-        None, description="Folder for checkpoints, any fsspec URL or path; by default inside Bamboo's own state folder."
+        None,
+        description="Folder for checkpoints: any fsspec URL, or a path relative to the job file; by default inside "
+        "Bamboo's own state folder.",
     )
     every: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto",

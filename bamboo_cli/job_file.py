@@ -87,7 +87,8 @@ def load_job(path: Path, settings: Sequence[str] = (), environment: Mapping[str,
         job = JobConfig.model_validate(values)
     except ValidationError as error:
         raise _refusal(origins, mistakes_in(error)) from None
-    job = _resolve_wheelhouse(_resolve_trace(_resolve_recipe(job, origins), origins), origins)
+    for resolve in (_resolve_recipe, _resolve_trace, _resolve_wheelhouse, _resolve_checkpoints):
+        job = resolve(job, origins)
     mistakes = cross_checks(job)
     if mistakes:
         raise _refusal(origins, mistakes)
@@ -270,6 +271,15 @@ def _resolve_wheelhouse(job: JobConfig, origins: _Origins) -> JobConfig:
     if not path.is_dir():
         raise _refusal(origins, [(key, f"there is no folder {path}")])
     return job.model_copy(update={"aws": job.aws.model_copy(update={"wheelhouse": str(path)})})
+
+
+def _resolve_checkpoints(job: JobConfig, origins: _Origins) -> JobConfig:
+    """A folder by its absolute path: coordinator and workers each run in a folder of their own."""
+    url = job.checkpoint.url
+    if not url or "://" in url:
+        return job
+    path = _absolute(("checkpoint", "url"), url, origins)
+    return job.model_copy(update={"checkpoint": job.checkpoint.model_copy(update={"url": str(path)})})
 
 
 def _absolute(key: tuple[str, ...], file: str, origins: _Origins) -> Path:

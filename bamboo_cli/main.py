@@ -36,8 +36,8 @@ from bamboo_cli.help_end import help_end
 from bamboo_cli.signals import Terminated
 
 EXIT_BUG = 3
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""A disk that is full, a terminal that is gone."""
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+"""A disk that is full or only to be read, a terminal that is gone."""
 
 app = typer.Typer(
     no_args_is_help=True,

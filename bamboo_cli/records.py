@@ -1,10 +1,11 @@
 """State files of clusters that were closed and put aside are found like those of today: by cluster id, by run."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from bamboo_cli import clusters, paths
-from bamboo_cli.coordinator.reader import read_runs
+from bamboo_cli.coordinator.reader import read_cluster_id, read_runs
 from bamboo_cli.coordinator.status import RunStatus
 from bamboo_cli.errors import StateError
 
@@ -13,6 +14,18 @@ def state_files(cluster: str | None) -> tuple[Path, ...]:
     """Of the clusters of that name, or of all; the one that was written last comes first."""
     found = paths.clusters_dir().glob("*/*.db") if cluster is None else paths.cluster_dir(cluster).glob("*.db")
     return tuple(sorted(found, key=lambda path: path.stat().st_mtime, reverse=True))
+
+
+def copies(files: tuple[Path, ...]) -> dict[Path, Path]:
+    """Of those of the same cluster, all but the first, and whose copy each is. One that cannot be read is none."""
+    first: dict[str, Path] = {}
+    found: dict[Path, Path] = {}
+    for path in files:
+        with suppress(StateError):
+            original = first.setdefault(read_cluster_id(path), path)
+            if original != path:
+                found[path] = original
+    return found
 
 
 def state_file(cluster: str | None) -> Path:

@@ -1,6 +1,7 @@
 """The weights of a run, as its newest checkpoint has them, for ``bamboo export`` and ``bamboo eval``."""
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,7 +86,10 @@ def _find_run(run_id: str | None, cluster: str | None) -> RunStatus:
 
 def export(saved: Saved, target: str) -> Export:
     """``target``: a folder or any fsspec URL. Raises BambooError."""
-    url = target if "://" in target else str(Path(target).expanduser().absolute())
+    scheme, is_url, place = target.partition("://")
+    if not (place.strip("/") if is_url and scheme != "file" else target.strip()):  # a variable that is not set, say
+        raise UsageError(f"--to {target!r} names no place", next_step="Name a folder, or a bucket and a folder in it.")
+    url = target if is_url else os.path.abspath(os.path.expanduser(target))
     order = ExportOrder(spec=saved.spec, step=saved.step, target_url=url)
     found = ask("export", order, Exported, what="the model to be written")
     return Export(

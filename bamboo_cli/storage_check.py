@@ -18,7 +18,7 @@ def check_storage(job: JobConfig, *, from_afar: bool = True) -> None:
     Raises UsageError when checkpoint.url cannot be used, BambooError when its package is missing.
     """
     url = job.checkpoint.url
-    if url is None:
+    if not url:
         return
     package = storage.missing_package(url)
     if package is not None:

@@ -54,6 +54,7 @@ ALL_TIME = Period()
 class ClusterMoney:
     """Of one state file, in a period."""
 
+    cluster_id: str
     cloud: str
     job: Mapping[str, Any]
     charges: tuple[Charge, ...]
@@ -83,6 +84,7 @@ def read(connection: Connection, known: Known, *, now: float, period: Period) ->
     charges = ledger.charges(rented, listed, runs, now, cuts=sorted(cuts), cluster_id=cluster.cluster_id)
     spans = {run.run_id: (run.started_at, now if run.ended_at is None else run.ended_at) for run in runs}
     return ClusterMoney(
+        cluster_id=cluster.cluster_id,
         cloud=cluster.cloud,
         job=cluster.job,
         charges=ledger.within(charges, period.since, period.until),

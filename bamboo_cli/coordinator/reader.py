@@ -61,6 +61,11 @@ def read_state(path: Path) -> ClusterState:
         return cluster_state(Cluster() if body is None else decode_row("cluster", body))
 
 
+def read_cluster_id(path: Path) -> str:
+    with _connection(path) as connection:
+        return str(connection.execute(select(schema.cluster.c.cluster_id)).scalar_one())
+
+
 def read_runs(path: Path) -> tuple[RunStatus, ...]:
     """Oldest first."""
     with _connection(path) as connection:

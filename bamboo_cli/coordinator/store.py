@@ -171,12 +171,13 @@ def request_outcome(path: Path, request_id: int) -> RequestOutcome:
 
 
 def _engine(path: Path, *, writable: bool, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Engine:
-    mode = f"file:{quote(path.absolute().as_posix())}?mode=rw"
+    # mode=rw: never make a file by looking for one. Readers need it too: with WAL they share its index file.
+    mode = "mode=ro&immutable=1" if not writable and _is_frozen(path) else "mode=rw"
+    uri = f"file:{quote(path.absolute().as_posix())}?{mode}"
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
-        # mode=rw: never make a file by looking for one. Readers need it too: with WAL they share its index file.
         creator=lambda: sqlite3.connect(
-            mode, uri=True, timeout=lock_timeout_s, isolation_level=None, check_same_thread=False
+            uri, uri=True, timeout=lock_timeout_s, isolation_level=None, check_same_thread=False
         ),
     )
 
@@ -193,6 +194,12 @@ def _engine(path: Path, *, writable: bool, lock_timeout_s: float = LOCK_TIMEOUT_
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writable else "BEGIN")
 
     return engine
+
+
+def _is_frozen(path: Path) -> bool:
+    """In a folder where nothing can be made, an index file neither; and whole: no write is left beside it. A backup, or
+    a disk that is mounted to be read."""
+    return not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
 
 
 def _open_checked(path: Path, *, writable: bool, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Engine:

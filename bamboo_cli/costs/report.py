@@ -55,6 +55,7 @@ class RunFacts:
     """What a run did with its money. ``wall_s``: from its start to its end, or to now."""
 
     run_id: str
+    cluster_id: str = ""
     num_steps: int
     """Committed."""
     num_samples: int
@@ -183,13 +184,13 @@ def bill(
     """
     is_by_node = most_nodes is None or len({charge.node_id for charge in charges}) <= most_nodes
     listed, by_cluster = list(runs), _grouped(charges, attrgetter("cluster_id"))
-    of_runs: dict[str | None, list[Charge]] = defaultdict(list)
+    of_runs: dict[tuple[str, str | None], list[Charge]] = defaultdict(list)
     for charge in charges:
-        of_runs[charge.run_id].append(charge)
+        of_runs[charge.cluster_id, charge.run_id].append(charge)
     return Bill(
         total=merged(amount for _, amount in by_cluster),
-        idle=amount(of_runs[None]),
-        runs=tuple(run_bill(of_runs[facts.run_id], facts, microusd_per_hour) for facts in listed),
+        idle=merged(amount(found) for (_, run_id), found in of_runs.items() if run_id is None),
+        runs=tuple(run_bill(of_runs[facts.cluster_id, facts.run_id], facts, microusd_per_hour) for facts in listed),
         by_zone=_grouped(charges, attrgetter("zone")),
         by_type=_grouped(charges, attrgetter("instance_type")),
         by_node=_grouped(charges if is_by_node else (), attrgetter("node_id")),
@@ -233,8 +234,8 @@ def projection(
     spent_microusd: int, *, steps_left: int, num_steps: int, wall_s: float, microusd_per_hour: int
 ) -> Projection | None:
     """``num_steps``: of the run in ``wall_s``; ``spent_microusd``: so far, of the run or of its whole cluster. None: no
-    step is committed, or none is left."""
-    if not (steps_left and num_steps):
+    step is committed, or none is left; or the clock was put back to before the run began."""
+    if not (steps_left and num_steps) or wall_s <= 0:
         return None
     hours_left = steps_left * wall_s / num_steps / 3600.0
     return Projection(hours_left=hours_left, total_microusd=spent_microusd + hours_left * microusd_per_hour)

@@ -22,6 +22,11 @@ def add(entry: Entry, job: JobConfig, *, replaced: bool) -> None:
     """
     taken = environment.variables_of(entry)
     needs.check(job, os.environ, taken, dict(entry.environment))
+    with entries.changing():
+        _add(entry, replaced=replaced)
+
+
+def _add(entry: Entry, *, replaced: bool) -> None:
     before = _known(entry.entry_id)
     if before is not None and not replaced:
         raise UsageError(

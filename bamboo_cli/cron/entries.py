@@ -4,9 +4,13 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from bamboo_cli import paths
 from bamboo_cli.errors import StateError, UsageError
@@ -15,6 +19,8 @@ ENTRY_FILE = "entry.json"
 START_FILE = "start"
 NIGHT_FILE = "last.json"
 LOG_FILE = "log"
+PATIENCE_S = 60.0
+"""To try an entry takes seconds."""
 
 
 class Starter(StrEnum):
@@ -62,6 +68,26 @@ def folder_of(entry_id: str) -> Path:
     if not re.fullmatch(paths.NAME_PATTERN, entry_id):
         raise UsageError(f"{entry_id!r} cannot be the id of an entry", next_step=f"Use {paths.NAME_WORDS}.")
     return paths.cron_dir() / entry_id
+
+
+@contextmanager
+def changing() -> Iterator[None]:
+    """One command at a time adds or removes entries. Raises StateError."""
+    folder = paths.cron_dir()
+    lock = FileLock(folder / "entries.changed", timeout=PATIENCE_S)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise StateError(
+            f"another command has been adding or removing jobs for {PATIENCE_S:.0f} s", next_step="Try again."
+        ) from None
+    except OSError as error:
+        raise StateError(f"the entry cannot be kept in {folder}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def write(entry: Entry) -> None:

@@ -4,6 +4,7 @@ import os
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from bamboo_cli import output, resuming
@@ -32,7 +33,11 @@ class _Result:
 def run_night(entry: Entry, *, anew: bool) -> Night:
     """All of it, with what is printed. Raises nothing that can be told otherwise: its outcome says what failed."""
     started_at = time.time()
-    with lock.held(entry.cluster) as lock_fd:
+    with ExitStack() as stack:
+        try:
+            lock_fd = stack.enter_context(lock.held(entry.cluster))
+        except OSError as error:  # the disk has become one that can only be read, say
+            return _tell(entry, Night(started_at=started_at), _without_lock(error), None, stored=False)
         if lock_fd is None:
             what = f"left out, since another night of cluster {entry.cluster} is still on"
             return _tell(entry, Night(started_at=started_at), _left_out(what), None, stored=False)
@@ -136,6 +141,11 @@ def _of(ended: Ended, first_step: int, num_steps: int, took_s: float) -> _Result
 
 def _left_out(what: str) -> _Result:
     return _Result(state=NightState.LEFT_OUT, exit_code=EXIT_LEFT_OUT, what=what)
+
+
+def _without_lock(error: OSError) -> _Result:
+    what = f"its lock cannot be opened ({error.strerror}); nothing was rented"
+    return _Result(state=NightState.FAILED, exit_code=1, what=what, reason=(f"The lock is {error.filename}.",))
 
 
 def _stopped(what: str, exit_code: int) -> _Result:

@@ -33,6 +33,11 @@ def found(asked: str, *, only_one: bool = False) -> tuple[Entry, ...]:
 def remove(asked: str) -> tuple[Removed, ...]:
     """Also what is left of one whose folder is lost or damaged, and lines of it that lead nowhere. Raises StateError,
     UsageError."""
+    with entries.changing():
+        return _remove_all(asked)
+
+
+def _remove_all(asked: str) -> tuple[Removed, ...]:
     try:
         removed = tuple(_remove(entry) for entry in found(asked))
     except StateError:

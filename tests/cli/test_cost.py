@@ -2,7 +2,11 @@
 
 import csv
 import json
+import random
+import re
+import shutil
 import sqlite3
+import time
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +18,10 @@ from bamboo_trainer.arrangement import build_pipelines
 from bamboo_trainer.control import LayerCost
 from bamboo_trainer.partition import cut
 from bamboo_trainer.plan import Member, Mode, Plan, PlanKind, WorkerId, node_id_of
+from typer.testing import CliRunner
 
+from bamboo_cli.commands.cost import Grouping
+from bamboo_cli.main import app
 from bamboo_cli.views.bill import run_bill_lines
 from tests.cli import ledger_file
 from tests.cli.command import bamboo
@@ -55,6 +62,8 @@ def test_all_clusters_are_the_sum_of_each_to_the_last_micro_dollar(home: Path) -
     assert everything["total"]["spot_microusd"] == sum(one["total"]["spot_microusd"] for one in each) > 0
     for grouping in ("by_day", "by_zone", "by_type", "by_node", "by_cluster"):
         assert sum(row[1]["spot_microusd"] for row in everything[grouping]) == everything["total"]["spot_microusd"]
+    by_run = sum(run["amount"]["spot_microusd"] for run in everything["runs"]) + everything["idle"]["spot_microusd"]
+    assert by_run == everything["total"]["spot_microusd"]
     assert len(everything["by_cluster"]) == 2 and len(everything["runs"]) == 4
 
 
@@ -69,6 +78,82 @@ def test_days_of_a_period_are_what_those_days_cost_before(home: Path) -> None:
     part = next(one for one in day["runs"] if one["run_id"] == run["run_id"])
     assert part["amount"]["spot_microusd"] < run["amount"]["spot_microusd"]
     assert part["microusd_per_step"] == pytest.approx(run["microusd_per_step"], rel=0.1)
+
+
+def test_a_copy_of_a_state_file_costs_nothing(home: Path) -> None:
+    before = cost(home, "--all")
+    folder = home / "clusters" / "first"
+    shutil.copy(folder / "state.db", folder / "backup.db")
+    shutil.copytree(folder, home / "clusters" / "first-old")
+
+    done = bamboo("cost", "--all", "--csv", home=home)
+
+    assert cost(home, "--all")["total"] == before["total"]
+    rows = list(csv.DictReader(done.stdout.splitlines()))
+    assert sum(int(row["spot_microusd"]) for row in rows) == before["total"]["spot_microusd"]
+    assert done.stderr.count("is a copy of") == 3
+
+
+@pytest.mark.parametrize(
+    ("seed", "zone", "period"),
+    [
+        (1, "Europe/Berlin", ()),
+        (2, "Australia/Lord_Howe", ("--since", "2025-10-10T12:34:56.789")),
+        (3, "Africa/Cairo", ("--until", "2025-10-11")),
+    ],
+)
+def test_all_forms_and_groupings_have_the_same_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, zone: str, period: tuple[str, ...]
+) -> None:
+    """Of clusters whose nodes were launched and ended at odd times, before they were launched, or run now."""
+    chance = random.Random(seed)
+    for name in ("one", "two"):
+        nodes, prices = chance.randint(1, 4), chance.randint(1, 40)
+        path = ledger_file.make(
+            tmp_path / "clusters" / name,
+            begin=BEGIN + chance.random() * 1e5,
+            days=3,
+            num_nodes=nodes,
+            prices_a_day=prices,
+            num_steps=30,
+            num_runs=3,
+        )
+        with sqlite3.connect(path) as file:
+            file.create_function("chance", 0, chance.random)
+            file.execute("UPDATE instances SET launched_at = launched_at + 20000 * chance()")
+            file.execute(
+                "UPDATE instances SET ended_at = iif(chance() < 0.5, NULL, launched_at - 1) WHERE chance() < 0.2"
+            )
+            file.execute(
+                "UPDATE prices SET from_at = from_at + 9999 * chance(), "
+                "spot_microusd_per_hour = CAST(1e6 * chance() AS INTEGER)"
+            )
+    monkeypatch.setenv("BAMBOO_HOME", str(tmp_path))
+    monkeypatch.setenv("TZ", zone)
+    monkeypatch.setattr(time, "time", lambda: BEGIN + 5e5)
+    time.tzset()
+    try:
+        groupings = [word for one in Grouping for word in ("--by", one.value)]
+        page, whole, lines, tables = (
+            CliRunner().invoke(app, ["cost", "--all", *period, *form], catch_exceptions=False).stdout
+            for form in (["--html", str(tmp_path / "page.html")], ["--json"], ["--csv"], groupings)
+        )
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+    found = json.loads(whole)
+    spot = found["total"]["spot_microusd"]
+    rows = list(csv.DictReader(lines.splitlines()))
+    assert spot > 0 and sum(int(row["spot_microusd"]) for row in rows) == spot
+    assert sum(run["amount"]["spot_microusd"] for run in found["runs"]) + found["idle"]["spot_microusd"] == spot
+    for grouping in ("by_day", "by_zone", "by_type", "by_node", "by_cluster"):
+        assert sum(amount["spot_microusd"] for _, amount in found[grouping]) == spot
+    amounts = re.findall(r"^(\S+).*?\$([\d.]+) +\$[\d.]+ ", tables, re.MULTILINE)
+    totals = [round(1e6 * float(usd)) for name, usd in amounts if name == "total"]
+    assert totals == [spot] * len(Grouping)
+    assert sum(round(1e6 * float(usd)) for _, usd in amounts) == 2 * sum(totals)
+    assert page == "" and f"{spot / 1e6:.6f}" in (tmp_path / "page.html").read_text()
 
 
 def test_the_lines_of_csv_add_up_to_the_total(home: Path) -> None:

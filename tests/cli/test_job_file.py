@@ -88,6 +88,25 @@ def test_a_recipe_file_is_found_beside_the_job_file(tmp_path: Path) -> None:
     assert load(tmp_path, MINIMAL + "recipe: mine.py:build\n").recipe == f"{tmp_path}/mine.py:build"
 
 
+def test_a_folder_for_checkpoints_is_one_and_the_same_for_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Coordinator and workers each run in a folder of their own."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def url(said: str, *settings: str) -> str | None:
+        return load(tmp_path, f"{MINIMAL}checkpoint: {{url: '{said}'}}\n", *settings).checkpoint.url
+
+    assert url("saved/runs") == f"{tmp_path}/saved/runs"
+    assert url("saved", "checkpoint.url=mine") == f"{tmp_path}/here/mine"
+    assert [url(said) for said in ("/saved", "file:///saved", "memory://x")] == [
+        "/saved",
+        "file:///saved",
+        "memory://x",
+    ]
+
+
 def test_a_trace_is_found_beside_the_job_file_and_read_before_anything_is_rented(tmp_path: Path) -> None:
     text = MINIMAL + "local:\n  trace: {path: spot.csv, speed: 30}\n"
     assert refusal(tmp_path, text) == [

@@ -73,3 +73,20 @@ def test_what_cannot_be_done_is_told_with_what_to_do(run: Recorded, tmp_path: Pa
     assert "file" in not_a_folder.message and "Traceback" not in not_a_folder.message
     assert isinstance(none, StateError) and "run demo-1 has no complete checkpoint" in none.message
     assert isinstance(refused("export"), UsageError)
+
+
+@pytest.mark.parametrize("target", ["", " ", "s3://", "gs:///"])
+def test_no_place_is_no_place_to_export_to(
+    run: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    assert isinstance(error := refused("export", "--to", target), UsageError) and "names no place" in error.message
+    assert not any((tmp_path / "here").iterdir())
+
+
+def test_a_home_of_nobody_is_a_folder_like_any(run: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert answer("export", "--to", "~nobody-of-that-name/x")["url"] == f"{tmp_path}/~nobody-of-that-name/x"

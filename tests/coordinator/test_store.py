@@ -2,7 +2,6 @@
 
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,46 +84,6 @@ def test_a_damaged_file_is_refused_and_left_alone(tmp_path: Path) -> None:
 
     assert "bamboo down" in caught.value.next_step
     assert path.read_bytes() == b"not a database at all" * 100
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "INSERT INTO machine (name, body) VALUES ('cluster', CAST(x'7b22ff227d' AS TEXT))",  # no UTF-8
-        "UPDATE cluster SET job = '{'",  # no JSON
-        # a moment that is NULL, where none can be
-        "PRAGMA writable_schema = ON; "
-        "UPDATE sqlite_master SET sql = replace(sql, 'from_at FLOAT NOT NULL', 'from_at FLOAT') WHERE name = 'prices'; "
-        "PRAGMA writable_schema = RESET; "
-        "INSERT INTO prices VALUES ('a', 't', 1.0, 1, 1, ''), ('a', 't', NULL, 1, 1, ''); "
-        "PRAGMA writable_schema = ON; "
-        "UPDATE sqlite_master SET sql = replace(sql, 'from_at FLOAT', 'from_at FLOAT NOT NULL') WHERE name = 'prices'; "
-        "PRAGMA writable_schema = RESET",
-    ],
-)
-def test_rows_that_are_damaged_are_called_so_and_no_bug(cluster_dir: Path, damage: str) -> None:
-    path = store.state_path(cluster_dir)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(damage)
-
-    with pytest.raises(StateError, match="is damaged") as caught:
-        reader.read_money(path, now=10.0)
-
-    assert "bamboo down" in caught.value.next_step
-
-
-def test_what_is_wrong_with_bamboo_is_not_called_damage(cluster_dir: Path) -> None:
-    with pytest.raises(TypeError, match="ours"), store.understood(store.state_path(cluster_dir)):
-        raise TypeError("ours")
-
-
-@pytest.mark.parametrize("name", ["100%41", "50% off", "a?b#c", "größer ✓", '\'"$HOME"'])
-def test_a_folder_may_be_called_whatever_one_likes(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / name / "clusters" / "demo"
-    store.create_cluster(folder, name="demo", cloud="local", job_text="", job={}, wanted_nodes=1)
-
-    assert reader.read_status(store.state_path(folder), now=0.0).name == "demo"
-    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_a_row_of_another_version_is_refused_with_what_to_do(cluster_dir: Path) -> None:

@@ -301,6 +301,15 @@ def test_a_run_that_goes_on_is_projected_at_its_pace_and_the_price_of_now() -> N
     assert bill(ledger, [facts("r1", 100)]).runs[0].projection is None
 
 
+def test_a_clock_that_was_put_back_to_before_the_run_projects_nothing() -> None:
+    ledger = charges([rental(ended=None)], [price(0.36)], [run("r1", 0, None)], START - 3600)
+    going = replace(facts("r1", 100), wall_s=-3600.0, steps_left=50)
+
+    (of_run,) = bill(ledger, [going], microusd_per_hour=360_000).runs
+
+    assert of_run.projection is None and of_run.amount == amount(())
+
+
 def test_a_node_that_is_launched_again_at_another_price_pays_each_for_its_time() -> None:
     first, again = rental("n1", ended=1000.0), rental("n1", zone="b", launched=2000.0)._replace(instance_id="i-2")
     ledger = charges([first, again], [price(0.36), price(0.72, zone="b")], [], START + 9999)

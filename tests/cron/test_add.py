@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bamboo_cli.cron import crontab_file, entries, lock
+from bamboo_cli.cron import adding, crontab_file, entries, lock
+from bamboo_cli.cron.entries import Entry
 from tests.cron.conftest import ODD, Schedule
 
 OTHERS = """MAILTO=
@@ -95,6 +96,34 @@ def test_an_entry_is_added_once_and_replaced_when_asked(schedule: Schedule) -> N
     assert "there is an entry tiny already" in twice.message and "--replace" in twice.next_step
     (line,) = schedule.crontab.read_text().splitlines()
     assert line.startswith("0 4 * * * ")
+
+
+def test_of_two_that_add_a_job_at_once_the_second_waits_for_the_first(
+    schedule: Schedule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meanwhile: list[str] = []
+
+    def tried(_: Entry) -> None:
+        if not meanwhile:
+            meanwhile.append("")  # what is asked for now is not asked while that is tried
+            meanwhile[0] = schedule.refusal("add", "0 3 * * *", schedule.job()).message
+            meanwhile.append(schedule.refusal("remove", "tiny").message)
+
+    monkeypatch.setattr(entries, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(adding, "_try", tried)
+    schedule.done("add", "0 2 * * *", schedule.job())
+
+    assert len(meanwhile) == 2 and all("another command has been adding or removing" in said for said in meanwhile)
+    (line,) = schedule.crontab.read_text().splitlines()
+    assert line.startswith("0 2 * * * ") and entries.read("tiny").schedule == "0 2 * * *"
+
+
+@pytest.mark.parametrize("command", [("add", "0 2 * * *"), ("remove",)])
+def test_a_home_that_cannot_be_written_is_told(schedule: Schedule, command: tuple[str, ...]) -> None:
+    schedule.home.mkdir(exist_ok=True)
+    (schedule.home / "cron").write_text("no folder")
+
+    assert "the entry cannot be kept in" in schedule.refusal(*command, schedule.job()).message
 
 
 def test_a_replacement_that_is_broken_off_leaves_the_entry_as_it_was(

@@ -62,6 +62,23 @@ def test_a_failure_is_told_in_the_output_the_log_the_record_and_to_whom_it_conce
     assert nights.newest(entry) == failed
 
 
+def test_a_lock_that_cannot_be_had_is_told_like_any_failure(
+    schedule: Schedule, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schedule.job()
+    told = schedule.folder / "told"
+    entry = schedule.entry(notify=(f"cat > '{told}'",))
+    lock.path_of(entry.cluster).mkdir()
+
+    failed = run_night(entry, anew=False)
+
+    assert (failed.state, failed.exit_code) == (NightState.FAILED, 1)
+    assert "its lock cannot be opened" in failed.summary and "nothing was rented" in failed.summary
+    printed = capsys.readouterr().out.splitlines()
+    assert told.read_text().splitlines()[:2] == [failed.summary, f"The lock is {lock.path_of(entry.cluster)}."]
+    assert printed[0] == failed.summary
+
+
 def test_a_bug_is_told_like_any_failure(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: object) -> None:
         raise ZeroDivisionError("of course")

@@ -14,9 +14,12 @@ ISOLATED := $(BIN)/python -m tests.aws.isolated
 demo: $(TRAINS)
 	$(BIN)/bamboo demo --yes
 
-# Both kinds of tests at a time: those of the machines mostly wait.
-test: lint types imports site
-	$(MAKE) --jobs=2 --output-sync=target tests vms
+test: lint types imports site tests vms
+
+# Two at a time: the tests of machines mostly wait, so they go beside the others.
+ifeq ($(MAKECMDGOALS),test)
+MAKEFLAGS += --jobs=2
+endif
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -21,8 +21,12 @@ def fresh(tmp_path: Path) -> Path:
 
 
 def installed(folder: Path, *goals: str) -> list[str]:
-    """What `make` would install for these goals, one after the other; it is taken to be there from then on."""
-    done = subprocess.run(["make", "-n", *goals], cwd=folder, capture_output=True, text=True, check=True, timeout=20)
+    """What `make` would install for these goals, one after the other; it is taken to be there from then on. That these
+    tests are run by a `make` of their own is nothing to it."""
+    outside = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    done = subprocess.run(
+        ["make", "-n", *goals], cwd=folder, env=outside, capture_output=True, text=True, check=True, timeout=20
+    )
     lines = done.stdout.splitlines()
     for stamp in (line.removeprefix("touch ") for line in lines if line.startswith("touch ")):
         (folder / stamp).touch()

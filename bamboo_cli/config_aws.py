@@ -101,6 +101,12 @@ class AwsConfig(BaseModel):
         le=100_000,
         description="Minutes without a coordinator after which an instance shuts itself down; 0: never.",
     )
+    idle_after_min: float = Field(
+        120.0,
+        ge=0,
+        le=1_000_000,
+        description="Minutes without a run after which the cluster gives all its nodes back; 0: never.",
+    )
     torch_index_url: str | None = Field(
         None, min_length=1, description="Where nodes get torch from; by default PyPI's, which is built for CUDA."
     )

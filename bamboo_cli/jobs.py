@@ -52,6 +52,7 @@ def cluster_config(job: JobConfig, cluster_id: str) -> ClusterConfig:
         beat_s=min(1.0, job.lease_s / 5),  # several beats fit into a lease, so that one late beat is no loss
         patience_s=PATIENCE_S / max(1.0, speed),
         max_back_off_s=MAX_BACK_OFF_S / max(1.0, speed),
+        idle_s=60.0 * job.on_aws.idle_after_min if job.cloud == "aws" else 0.0,
         boot_patience_s=BOOT_PATIENCE_S if job.cloud == "local" else REMOTE_BOOT_PATIENCE_S,
         on_demand_fallback=job.cloud == "aws" and job.on_aws.on_demand_fallback,
     )

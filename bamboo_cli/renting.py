@@ -51,11 +51,14 @@ def await_rented(path: Path) -> "ClusterStatus":
         raise _may_be_rented(path.parent.name) from None
 
 
-def costing(status: "ClusterStatus") -> str:
+def costing(status: "ClusterStatus", now: float) -> str:
     """What goes on until somebody ends it."""
     if not status.microusd_per_hour:
         return ""
-    return f", which cost {output.usd(status.microusd_per_hour / 1e6)} an hour until they are given back"
+    said = f", which cost {output.usd(status.microusd_per_hour / 1e6)} an hour until they are given back"
+    if status.gives_back_at is None:
+        return said
+    return f"{said}, which happens by itself after {output.seconds(max(0.0, status.gives_back_at - now))} without a run"
 
 
 def _may_be_rented(name: str) -> DetachedError:

@@ -1,5 +1,6 @@
 """``bamboo up``"""
 
+import time
 from typing import Annotated
 
 import typer
@@ -54,5 +55,6 @@ def command(
     if json:
         output.json_result(status)
         return
-    output.line(f"cluster {status.name} is up with {output.plural(status.wanted_nodes, 'node')}{costing(status)}")
+    cost = costing(status, time.time())
+    output.line(f"cluster {status.name} is up with {output.plural(status.wanted_nodes, 'node')}{cost}")
     output.note(f"Train with `bamboo train {job}`; give everything back with `bamboo down --cluster {status.name}`.")

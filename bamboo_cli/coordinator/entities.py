@@ -56,6 +56,8 @@ class Cluster:
     """No new node before then."""
     gave_up: str = ""
     """Why no further node is rented, though some are wanted."""
+    gives_back_at: float | None = None
+    """When all nodes are given back unless a run begins before; None: one is on, or that is not wanted."""
     num_taken: int = 0
     """Nodes that the cloud has taken."""
     node_seconds: float = 0.0

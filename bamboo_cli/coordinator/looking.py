@@ -88,6 +88,7 @@ def cluster_status(connection: Connection, path: Path, known: Known, spent: Paid
         spot_microusd=spent.total.spot_microusd,
         on_demand_microusd=spent.total.on_demand_microusd,
         on_demand_note=spent.total.on_demand_note,
+        gives_back_at=None if known.cluster.closing else known.cluster.gives_back_at,
         gave_up=known.cluster.gave_up,
         microusd_per_hour=spent.microusd_per_hour,
         hours_left=projected.hours_left if projected is not None else None,

@@ -36,6 +36,7 @@ from bamboo_cli.coordinator import (
     endings,
     fleet,
     handover,
+    idle,
     links,
     losses,
     plans,
@@ -101,6 +102,7 @@ class Machine:
         losses.watch(board)
         budget.watch(board)
         runs.advance(board)
+        idle.watch(board)
         workers.keep(board)
         fleet.keep(board)
         requests.finish_those_done(board)

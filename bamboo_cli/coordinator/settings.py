@@ -44,6 +44,8 @@ class ClusterConfig:
     """Between the arrival of a standby that helps and the reconfiguration with it: nodes often come together."""
     boot_patience_s: float = BOOT_PATIENCE_S
     """An instance whose agent has not joined by then is given back."""
+    idle_s: float = 0.0
+    """Without a run, after which all nodes are given back; 0: never."""
     lost_patience_s: float = 600.0
     """A lost node that has not come back by then is given back: it costs money."""
     warm_patience_s: float = 180.0

@@ -115,6 +115,8 @@ class ClusterStatus:
     """What the same machine time would have cost on demand."""
     on_demand_note: str = ""
     """Where that is an estimate: that it is one, and of when."""
+    gives_back_at: float | None = None
+    """When all nodes are given back, unless a run begins before."""
     gave_up: str = ""
     """Why no further node is rented, though some are wanted."""
     microusd_per_hour: int = 0

@@ -9,7 +9,7 @@ from rich.text import Text
 from bamboo_cli import health, output
 from bamboo_cli.health import Health
 from bamboo_cli.views import grid
-from bamboo_cli.views.cluster import counts, end_lines, waiting_lines, who_decides, without_coordinator
+from bamboo_cli.views.cluster import counts, end_lines, idle_lines, waiting_lines, who_decides, without_coordinator
 from bamboo_cli.views.lines import Part, Styled, joined
 from bamboo_cli.views.sparkline import sparkline
 
@@ -44,6 +44,7 @@ def trouble(cluster: "ClusterStatus", now: float) -> list[str]:
         lines.append(f"no step has been committed for {output.seconds(still_s)}")
     if cluster.gave_up and cluster.state != "closed":
         lines.append(f"No further node is rented: {cluster.gave_up}")
+    lines += idle_lines(cluster, now)
     if cluster.run is not None:
         lines += waiting_lines(cluster)
         lines += [line for line in (cluster.run.limit, cluster.run.reason) if line]

@@ -53,7 +53,7 @@ class Status:
         yield from map(Text, _headline(cluster, self.now))
         if cluster.run is not None:
             yield from map(Text, (*run_lines(cluster.run), *waiting_lines(cluster)))
-        yield from map(Text, _money(cluster))
+        yield from map(Text, (*idle_lines(cluster, self.now), *_money(cluster)))
         yield Text()
         if pipelines := health.pipelines(cluster, self.now):
             few = len(pipelines) <= MOST_ROWS_OF_NAMES
@@ -200,6 +200,12 @@ def without_coordinator(cluster: "ClusterStatus") -> list[str]:
     else:
         goes_on = "Nothing was rented as far as is known; `bamboo down` makes sure."
     return [f"{goes_on} `bamboo up` starts it again."]
+
+
+def idle_lines(cluster: "ClusterStatus", now: float) -> list[str]:
+    if cluster.gives_back_at is None or (cluster.run is not None and cluster.run.ended_at is None):
+        return []
+    return [f"Nothing runs: all nodes are given back in {output.seconds(max(0.0, cluster.gives_back_at - now))}"]
 
 
 def _money(cluster: "ClusterStatus") -> list[str]:

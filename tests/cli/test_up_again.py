@@ -8,7 +8,7 @@ import pytest
 from bamboo_cli import clusters, renting
 from bamboo_cli.config import JobConfig
 from bamboo_cli.market import MarketZone, settle
-from tests.cli.status_example import cluster
+from tests.cli.status_example import NOW, cluster
 
 LOCAL = {"name": "tiny", "recipe": "mlp", "steps": 10, "global_batch_size": 8, "microbatch_size": 2, "stages": 2}
 AWS = LOCAL | {"cloud": "aws", "checkpoint": {"url": "s3://bucket"}, "aws": {"types": ["g5.xlarge"]}}
@@ -57,5 +57,9 @@ def test_what_another_job_says_of_nodes_is_not_passed_over_in_silence(
 def test_that_it_goes_on_costing_is_said_where_it_costs_anything() -> None:
     dear = replace(cluster(), microusd_per_hour=1_640_000)
 
-    assert renting.costing(dear) == ", which cost $1.64 an hour until they are given back"
-    assert renting.costing(replace(dear, microusd_per_hour=0)) == ""
+    assert renting.costing(dear, NOW) == ", which cost $1.64 an hour until they are given back"
+    assert renting.costing(replace(dear, microusd_per_hour=0), NOW) == ""
+    idle = replace(dear, gives_back_at=NOW + 7000)
+    assert renting.costing(idle, NOW).endswith(
+        " until they are given back, which happens by itself after 1 h 56 min without a run"
+    )

@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 
 from bamboo_cli import coming_up, output
 from bamboo_cli.coordinator.looking import Look
-from bamboo_cli.coordinator.status import Series
+from bamboo_cli.coordinator.status import RunStatus, Series
 from bamboo_cli.costs.report import Amount, Bill
 from bamboo_cli.views import bill as bill_view
 from bamboo_cli.views import cluster as cluster_view
@@ -80,6 +80,17 @@ def test_a_run_that_waits_says_for_how_many_nodes_and_what_is_done_about_it() ->
 
     assert waiting == ["waits for nodes: at least 2 of 4 needed, 1 there, 1 being asked for (no capacity)"]
     assert not cluster_view.waiting_lines(example.cluster(nodes=nodes, of=example.run()))
+
+
+@pytest.mark.parametrize("of", [None, example.run(state="done", ended_at=example.NOW - 9)])
+def test_where_nothing_runs_it_is_said_when_all_nodes_are_given_back(of: RunStatus | None) -> None:
+    idle = replace(example.cluster(nodes=NODES, of=of), gives_back_at=example.NOW + 4980)
+    training = replace(idle, run=example.run())
+    screens = [Screen(Look(cluster=c, series=Series(), story=()), example.NOW) for c in (idle, training)]
+
+    for said, unsaid in ((cluster_view.status(idle, example.NOW), cluster_view.status(training, example.NOW)), screens):
+        assert "Nothing runs: all nodes are given back in 1 h 23 min" in drawn(said)
+        assert "Nothing runs" not in drawn(unsaid)
 
 
 def test_a_run_that_cannot_list_its_checkpoints_waits_for_them_and_not_for_nodes() -> None:

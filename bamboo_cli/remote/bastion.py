@@ -17,7 +17,7 @@ from bamboo_cli.remote import retry, sockets
 from bamboo_cli.remote.settings import BASTION_STEP
 
 DEFAULT_PORT = 22
-OPEN_S = 15.0
+OPEN_S, LOGIN_S = 15.0, 15.0
 PROBE_S = 10.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 5.0
 PROHIBITED = 1
@@ -169,7 +169,7 @@ def connect(bastion: str) -> paramiko.SSHClient:
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
         sock = sockets.connect(host, port)
         try:
-            client.connect(host, port, username=user, sock=sock, banner_timeout=OPEN_S, auth_timeout=OPEN_S)
+            client.connect(host, port, username=user, sock=sock, banner_timeout=LOGIN_S, auth_timeout=LOGIN_S)
         except BaseException:
             with suppress(OSError, EOFError, paramiko.SSHException):
                 client.close()

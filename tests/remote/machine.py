@@ -31,6 +31,8 @@ class Machine:
     wrapped: tuple[str, ...] = ()
     """What sshd is started with, such as ``ip netns exec …``."""
     process: "subprocess.Popen[bytes] | None" = None
+    kept: socket.socket | None = None
+    """Keeps the port ours until sshd listens there, and when it does not: other tests look for free ports as well."""
     shown: KeyPair = field(init=False)
     """The host key that it has."""
     known: KeyPair = field(init=False)
@@ -41,7 +43,11 @@ class Machine:
         (self.folder / "bin").mkdir()
         self.shown = host_key(self.folder, "vm")
         self.known = client_key(self.folder)
-        self.port = self.port or free_port(self.address)
+        if not self.port:
+            self.kept = socket.socket()
+            self.kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # sshd, which does so too, may listen
+            self.kept.bind((self.address, 0))
+            self.port = self.kept.getsockname()[1]
 
     @property
     def home(self) -> Path:
@@ -143,8 +149,5 @@ def machine(folder: Path, *, booted: bool = True, **facts: object) -> Iterator[M
         yield made
     finally:
         made.end()
-
-
-def free_port(address: str) -> int:
-    with socket.create_server((address, 0)) as sock:
-        return int(sock.getsockname()[1])
+        if made.kept is not None:
+            made.kept.close()

@@ -179,9 +179,9 @@ def test_a_bastion_that_hangs_is_found_by_asking_it(
     gate: Machine, vm: Machine, bastions: Bastions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its kernel acknowledges every byte, so TCP finds nothing; and a new connection to it may work."""
+    bastions.through(spelt(gate), vm.address, vm.port).close()
     monkeypatch.setattr(module, "OPEN_S", 0.3)
     monkeypatch.setattr(module, "PROBE_S", 0.3)
-    bastions.through(spelt(gate), vm.address, vm.port).close()
     for session in gate.sessions():
         session.suspend()
     with pytest.raises(Exception, match="Timeout"):

@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,16 +17,14 @@ from bamboo_cli.providers.base import Reach
 from bamboo_cli.remote import connection as module
 from bamboo_cli.remote.bastion import Bastions
 from bamboo_cli.remote.connection import Connection, Stdin, connect, connect_patiently
-from tests.remote.machine import Machine, free_port
+from tests.remote.machine import Machine, machine
 from tests.waiting import wait_until
 
 
-def patiently(
-    machine: Machine, bastions: Bastions, *, patience_s: float = 30.0, reach: Reach | None = None
-) -> Connection:
+def patiently(vm: Machine, bastions: Bastions, *, patience_s: float = 30.0, reach: Reach | None = None) -> Connection:
     return connect_patiently(
-        reach or machine.reach,
-        machine.known.private,
+        reach or vm.reach,
+        vm.known.private,
         bastions=bastions,
         patience_s=patience_s,
         stop=threading.Event(),
@@ -43,7 +40,9 @@ def link(vm: Machine, bastions: Bastions) -> Iterator[Connection]:
 
 @pytest.fixture(autouse=True)
 def knock_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no try is cut short by the end of our patience: a busy machine takes its time for a handshake."""
     monkeypatch.setattr(module, "LAST_PAUSE_S", 0.1)
+    monkeypatch.setattr(module, "SHORTEST_TRY_S", 20.0)
 
 
 def write(stdin: Stdin, blob: bytes) -> None:
@@ -81,12 +80,10 @@ def test_a_machine_that_boots_late_and_learns_the_key_later_still_is_reached_in_
 
 def test_another_host_key_ends_it_at_once_and_no_key_of_ours_is_shown(vm: Machine, bastions: Bastions) -> None:
     impostor = replace(vm.reach, host_key=host_key(vm.folder, "another").public)
-    began = time.monotonic()
 
     with pytest.raises(HostKeyError, match="not the one that it was given"):
-        patiently(vm, bastions, reach=impostor)
+        patiently(vm, bastions, reach=impostor, patience_s=3600.0)
 
-    assert time.monotonic() - began < 10
     assert b"authenticating user" not in (vm.folder / "sshd.log").read_bytes()
 
 
@@ -127,8 +124,10 @@ def test_a_machine_that_never_says_a_banner_is_given_up_in_time(
 ) -> None:
     monkeypatch.setattr(module, "BANNER_S", 0.3)
     monkeypatch.setattr(module, "AUTHENTICATE_S", 0.3)
-    odd = Machine(folder=tmp_path / "vm")
-    with socket.create_server((odd.address, odd.port)) as server:
+    with (
+        machine(tmp_path / "vm", booted=False) as odd,
+        socket.create_server((odd.address, odd.port)) as server,
+    ):
 
         def serve() -> None:
             try:
@@ -145,17 +144,18 @@ def test_a_machine_that_never_says_a_banner_is_given_up_in_time(
 
 
 def test_the_error_of_a_machine_that_refuses_says_so(tmp_path: Path, bastions: Bastions) -> None:
-    nobody = Machine(folder=tmp_path / "vm", port=free_port("127.0.0.2"))
-
-    with pytest.raises(UnreachableError, match="Connection refused"):
+    with (
+        machine(tmp_path / "vm", booted=False) as nobody,
+        pytest.raises(UnreachableError, match="Connection refused"),
+    ):
         patiently(nobody, bastions, patience_s=0.3)
 
 
 def test_knocking_ends_when_it_is_not_wanted_any_more(tmp_path: Path, bastions: Bastions) -> None:
-    nobody, stop = Machine(folder=tmp_path / "vm"), threading.Event()
+    stop = threading.Event()
     stop.set()
 
-    with pytest.raises(UnreachableError):
+    with machine(tmp_path / "vm", booted=False) as nobody, pytest.raises(UnreachableError):
         connect_patiently(nobody.reach, nobody.known.private, bastions=bastions, patience_s=600, stop=stop)
 
 
@@ -175,10 +175,13 @@ def test_a_command_that_hangs_is_killed_with_its_children_on_the_machine(link: C
     pids = vm.home / "pids"
     script = f"sleep 1000 & echo $! >> {pids}; sh -c 'echo $$ >> {pids}; sleep 1000'; echo never"
 
-    finished = link.run(script, timeout_s=0.5)
+    for timeout_s in (0.5, 5.0, 50.0):  # until it was enough for both to begin, however busy the machine is
+        assert link.run(script, timeout_s=timeout_s).timed_out
+        if pids.exists() and len(begun := pids.read_text().split()) >= 2:
+            break
 
-    assert finished.timed_out
-    for pid in map(int, pids.read_text().split()):
+    assert len(begun) >= 2
+    for pid in map(int, begun):
         wait_until(lambda pid=pid: not _is_alive(pid), f"the end of process {pid}")  # type: ignore[misc]
 
 
@@ -189,9 +192,7 @@ def test_a_command_that_will_not_hear_is_killed_all_the_same(link: Connection, m
 
 
 def test_a_daemon_that_a_command_leaves_behind_does_not_hold_it_up(link: Connection, vm: Machine) -> None:
-    began = time.monotonic()
-    assert output_of(link, "setsid sleep 1000 & echo left")[0] == 0
-    assert time.monotonic() - began < 15
+    assert output_of(link, "setsid sleep 1000 & echo left", timeout_s=900.0)[0] == 0
 
 
 def test_what_is_fed_arrives_whole(link: Connection, vm: Machine) -> None:
@@ -255,8 +256,8 @@ def test_a_session_that_is_killed_in_the_middle_is_a_lost_connection(link: Conne
 
 def test_a_frozen_machine_is_found_by_asking_it(link: Connection, vm: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its kernel still acknowledges every byte, so TCP finds nothing."""
-    monkeypatch.setattr(module, "CHANNEL_S", 0.5)
     assert link.is_well()
+    monkeypatch.setattr(module, "CHANNEL_S", 0.5)
     for process in vm.processes():
         process.suspend()
 

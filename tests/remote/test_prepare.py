@@ -188,9 +188,13 @@ def test_an_installation_that_a_broken_connection_left_running_is_waited_for(
 def test_a_step_that_hangs_is_ended_on_the_machine_and_named(link: Connection, vm: Machine, tmp_path: Path) -> None:
     hung = Step(name="torch", doing="installing torch", script="echo Downloading; sleep 1000", timeout_s=1)
 
-    with pytest.raises(StepError, match="installing torch did not end within 1 s: Downloading") as caught:
-        perform(link, hung, PLACE, StepLog(tmp_path / "log"))
+    for timeout_s in (1, 10):  # the second for a machine that was too busy to begin within the first
+        with pytest.raises(StepError, match=f"installing torch did not end within {timeout_s} s") as caught:
+            perform(link, replace(hung, timeout_s=timeout_s), PLACE, StepLog(tmp_path / "log"))
+        if "Downloading" in caught.value.message:
+            break
 
+    assert caught.value.message.endswith("s: Downloading")
     assert caught.value.step == "torch"
     wait_until(lambda: not vm.marked("sleep"), "the end of what hung")
 

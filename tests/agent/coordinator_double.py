@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import TypeVar
 
@@ -73,6 +73,10 @@ class CoordinatorDouble:
         """What workers said and agents told, of one type, in order."""
         unpacked = [m.message if isinstance(m, WorkerSaid) else m for m in list(self.messages)]
         return [m for m in unpacked if isinstance(m, kind)]
+
+    def silence_s(self) -> Mapping[str, float]:
+        """By the latest beat; nothing before the first one."""
+        return self.beats[-1].silence_s if self.beats else {}
 
     def _handle(self, connection: ServerConnection) -> None:
         try:

@@ -2,7 +2,6 @@
 
 import socketserver
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,8 +28,8 @@ class MetadataDouble:
     """Tokens that are; take them out to let them expire."""
     tokens_given: int = 0
     gives_tokens: bool = True
-    ahead_s: float | None = None
-    """Of its clock, which it then shows in every answer."""
+    now: float | None = None
+    """By its clock, which it then shows in every answer."""
     requests: list[str] = field(default_factory=list)
 
     def respond(self, method: str, path: str, headers: dict[str, str]) -> bytes:
@@ -41,7 +40,7 @@ class MetadataDouble:
             return self._token(headers)
         if headers.get("x-aws-ec2-metadata-token") not in self.valid:
             return answer(401)
-        date = "" if self.ahead_s is None else formatdate(time.time() + self.ahead_s, usegmt=True)
+        date = "" if self.now is None else formatdate(self.now, usegmt=True)
         return answer(200, self.texts[path], date) if path in self.texts else answer(404, date=date)
 
     def _token(self, headers: dict[str, str]) -> bytes:

@@ -1,11 +1,14 @@
 """The notice watch against a metadata service that answers well and badly."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
+from bamboo_agent import notices
 from bamboo_agent.imds import MetadataError, MetadataService
 from bamboo_agent.messages import AgentMessage, Hint, MetadataTrouble, Notice
 from bamboo_agent.notices import REBALANCE_PATH, NoticeWatch, parse_action
@@ -24,10 +27,10 @@ def service() -> Iterator[MetadataDouble]:
 
 
 @asynccontextmanager
-async def watched(service: MetadataDouble) -> AsyncIterator[list[AgentMessage]]:
+async def watched(service: MetadataDouble, *, request_s: float = 20.0) -> AsyncIterator[list[AgentMessage]]:
     """What a running watch says."""
     said: list[AgentMessage] = []
-    watch = NoticeWatch(endpoint=lambda: service.url, poll_s=0.01, say=said.append, request_s=0.3)
+    watch = NoticeWatch(endpoint=lambda: service.url, poll_s=0.01, say=said.append, request_s=request_s)
     task = asyncio.create_task(watch.run())
     try:
         yield said
@@ -125,7 +128,7 @@ def test_trouble_is_told_once_and_polled_through(service: MetadataDouble, raw: b
 def test_a_service_that_never_finishes_is_given_up_and_asked_again(service: MetadataDouble, begun: bytes) -> None:
     async def story() -> None:
         service.raw, service.silent = begun, True
-        async with watched(service) as said:
+        async with watched(service, request_s=0.3) as said:
             await more_requests(service, 2)
             assert [type(message) for message in said] == [MetadataTrouble]
             service.raw, service.silent, service.texts[ACTION] = None, False, TAKEN
@@ -177,12 +180,14 @@ def test_proxies_of_the_environment_are_ignored(service: MetadataDouble, monkeyp
 
 @pytest.mark.parametrize(("ahead_s", "expected_s"), [(0.4, 0.0), (-1.0, 0.0), (90.0, 90.0), (-3600.0, -3600.0)])
 def test_the_deadline_is_told_by_this_machines_clock(
-    service: MetadataDouble, ahead_s: float, expected_s: float
+    service: MetadataDouble, ahead_s: float, expected_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What counts is how much time is left by the clock that the cloud itself shows."""
+    """What counts is how much time is left by the clock that the cloud itself shows, in whole seconds."""
+    now = DEADLINE - 120.25
+    monkeypatch.setattr(notices, "time", SimpleNamespace(time=lambda: now, monotonic=time.monotonic))
 
     async def story() -> None:
-        service.ahead_s, service.texts[ACTION] = ahead_s, TAKEN
+        service.now, service.texts[ACTION] = now + ahead_s, TAKEN
         async with watched(service) as said:
             await until(lambda: bool(said), "the notice")
             await more_requests(service, 6)

@@ -1,8 +1,10 @@
-"""SIGTERM and SIGHUP as an exception, for commands that have something to give back before they end."""
+"""SIGTERM and SIGHUP as an exception, for commands that have something to give back before they end; and Ctrl-C where
+what is under way must not be broken."""
 
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,6 +45,34 @@ def terminable() -> Iterator[None]:
     finally:
         for number, was in before.items():
             signal.signal(number, was)
+
+
+@contextmanager
+def unbroken() -> Iterator[None]:
+    """Within, Ctrl-C waits for the end, and raises KeyboardInterrupt there; a second one does not wait.
+
+    In mid-work it could come where Python drops exceptions (weak references, ``__del__``), and nothing would end;
+    or where SQLAlchemy puts a connection back, which then complains.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield  # within another one, or where it is nobody's Ctrl-C
+        return
+    pressed = 0
+
+    def hear(_: int, __: FrameType | None) -> None:
+        nonlocal pressed
+        pressed += 1
+        if pressed > 1:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 def _let_go_of(terminals: list[int]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from bamboo_cli import output
 from bamboo_cli.coordinator.reader import read_events, read_look, read_runs, read_status, read_steps
+from bamboo_cli.signals import unbroken
 
 if TYPE_CHECKING:
     from bamboo_cli.coordinator.status import ClusterStatus, RunStatus, StepRow, StoryEvent
@@ -94,8 +95,9 @@ def _look_on(
             time.sleep(rest_s)
             began = time.process_time()
             between_looks()
-            cluster, drawn = look()
-            show(drawn)
+            with unbroken():
+                cluster, drawn = look()
+                show(drawn)
             rest_s = max(LIVE_POLL_S, (time.process_time() - began) / MOST_LOAD)
 
 

@@ -33,6 +33,7 @@ from bamboo_cli.coordinator.store import ClusterState, open_for_reading, reading
 from bamboo_cli.coordinator.story_kinds import StoryKind
 from bamboo_cli.costs import ledger
 from bamboo_cli.errors import StateError
+from bamboo_cli.signals import unbroken
 
 
 def read_status(path: Path, *, now: float) -> ClusterStatus:
@@ -199,12 +200,13 @@ def read_charges(path: Path, *, now: float) -> tuple[ledger.Charge, ...]:
 
 @contextmanager
 def _connection(path: Path) -> Iterator[Connection]:
-    engine = open_for_reading(path)
-    try:
-        with reading(engine) as connection, understood(path):
-            yield connection
-    finally:
-        engine.dispose()
+    with unbroken():
+        engine = open_for_reading(path)
+        try:
+            with reading(engine) as connection, understood(path):
+                yield connection
+        finally:
+            engine.dispose()
 
 
 def _plans(connection: Connection, run_id: str | None) -> tuple[Plan, ...]:

@@ -2,16 +2,22 @@
 
 import os
 import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bamboo_cli import signals, teardown
+from bamboo_cli.coordinator import looking
+from bamboo_cli.coordinator.reader import read_status
+from bamboo_cli.coordinator.status import ClusterStatus
 from bamboo_cli.errors import SignalledError
 from bamboo_cli.job_file import load_job, read_text
-from bamboo_cli.signals import Terminated, terminable
+from bamboo_cli.signals import Terminated, terminable, unbroken
 from bamboo_cli.teardown import Down, bring_down, give_back
 from bamboo_cli.whole_run import run_and_give_back
+from tests.cli import scenes
 from tests.cluster import JOB, NAME, Bamboo, Command
 
 pytestmark = pytest.mark.timeout(200)
@@ -145,6 +151,52 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[Callable[[], None]]:
+    """As it is where nobody has changed what it does."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield lambda: os.kill(os.getpid(), signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_waits_for_the_end_of_what_must_not_be_broken_and_a_second_one_does_not(
+    ctrl_c: Callable[[], None],
+) -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), unbroken(), unbroken():
+        ctrl_c()
+        done.append("all of it")
+    with pytest.raises(KeyboardInterrupt), unbroken():
+        ctrl_c()
+        ctrl_c()
+        done.append("more")
+    with pytest.raises(KeyboardInterrupt):
+        ctrl_c()
+
+    assert done == ["all of it"]
+
+
+def test_ctrl_c_while_the_state_file_is_read_is_heard_wherever_it_comes(
+    tmp_path: Path, ctrl_c: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python drops what is raised where an object is let go of, as SQLAlchemy's are at the end of every look."""
+
+    class LetGo:
+        def __del__(self) -> None:
+            ctrl_c()
+
+    def status(*arguments: Any) -> ClusterStatus:
+        LetGo()
+        return cluster_status(*arguments)
+
+    scenes.storm(tmp_path)
+    cluster_status = looking.cluster_status
+    monkeypatch.setattr(looking, "cluster_status", status)
+
+    with pytest.raises(KeyboardInterrupt):
+        read_status(tmp_path / "clusters" / "storm" / "state.db", now=scenes.NOW)
 
 
 def test_sigterm_ends_the_demo_and_gives_everything_back(bamboo: Bamboo) -> None:

@@ -102,6 +102,7 @@ def test_commands_that_are_marked_run(page: str, bamboo: Bamboo) -> None:
                 assert done.stdout, f"{block}: bamboo {' '.join(arguments)} says nothing"
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("block", pages.blocks(*pages.SHELL, mark=TOUR), ids=str)
 def test_the_tour_goes_as_it_is_told(block: Block, bamboo: Bamboo) -> None:
     """With real nodes. Nobody is there to answer or to press Ctrl-C; `train` is looked away from while others run."""

@@ -21,7 +21,7 @@ NODES = ["n1", "n2", "n3"]
 SEED = 20
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_ten_deaths_of_the_coordinator_cost_nothing(bamboo: Bamboo, undisturbed: Callable[..., str]) -> None:
     chosen = random.Random(SEED)
     job = bamboo.paced()

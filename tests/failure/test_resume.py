@@ -30,7 +30,7 @@ def stopped_run(bamboo: Bamboo, job: Path) -> str:
     return run.run_id
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_stopped_run_goes_on_with_the_bits_of_an_undisturbed_one(
     bamboo: Bamboo, undisturbed: Callable[..., str]
 ) -> None:

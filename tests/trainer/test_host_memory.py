@@ -68,6 +68,13 @@ def alive(seen: dict[int, StorageWeakRef]) -> set[int]:
     return {address for address, reference in seen.items() if not reference.expired()}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def little_to_look_through() -> None:
+    """Garbage is looked for again and again here: not in all that other tests have left."""
+    gc.collect()
+    gc.freeze()
+
+
 def host_spec() -> TrainingSpec:
     return make_spec(redundancy_memory=RedundancyMemory.HOST)
 
@@ -267,6 +274,7 @@ def test_a_shadow_whose_state_is_aside_is_updated_bit_for_bit_and_comes_back_who
     assert [near.digest(x) for x in near.held_layers()] == [aside.digest(x) for x in aside.held_layers()]
 
 
+@pytest.mark.timeout(400)
 def test_only_what_nothing_is_computed_with_is_aside() -> None:
     host = MarkedHost()
     compute = shadow(mlp.recipe(depth=4), host)

@@ -390,6 +390,7 @@ def test_ties_that_do_not_fit_are_refused(ties, message):
         TorchCompute(make_spec(), replace(mlp.recipe(), ties=ties), print)
 
 
+@pytest.mark.timeout(300)
 def test_gpt2_learns_the_default_text():
     recipe = load_recipe("gpt2", {"size": "tiny"})
     world = HandRunWorld(make_spec(num_microbatches=2, microbatch_size=8), recipe, [0])

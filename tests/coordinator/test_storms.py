@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from bamboo_trainer.control import DigestMismatch, TrainingSpec
 from bamboo_trainer.plan import Mode
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bamboo_cli.coordinator import events as ev
@@ -156,7 +156,7 @@ def calm(world: World) -> None:
         world.pass_time(15.0)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(operations, st.booleans(), st.sampled_from([(1, 2), (1, 3), (2, 2)]), st.sampled_from([Mode.BUBBLE, Mode.OFF]))
 def test_whatever_happens_the_run_gets_done(
     ops: list[tuple[str, int]], begun: bool, shape: tuple[int, int], mode: Mode
@@ -164,7 +164,7 @@ def test_whatever_happens_the_run_gets_done(
     storm(new_world(shape[0] * shape[1]), run_spec(*shape, mode), ops, begun=begun)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(
     operations,
     st.booleans(),
@@ -181,7 +181,7 @@ def test_whatever_happens_to_nodes_with_two_workers_the_run_gets_done(
 AUTO = [(None, None, None, None), (2, None, None, 1), (1, None, Mode.BUBBLE, 1), (None, 2, Mode.LAZY, None)]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(operations, st.booleans(), st.sampled_from(AUTO), st.integers(2, 5))
 @example(  # a step that nobody lives to tell of is no reason to record those behind it again
     ops=[
@@ -215,7 +215,7 @@ def test_whatever_happens_a_run_that_is_left_to_the_planner_gets_done(
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=5000, derandomize=False)
 @given(operations, st.booleans(), st.sampled_from([(1, 2), (1, 3), (2, 2), (2, 3)]), st.sampled_from(Mode))
 def test_whatever_happens_the_run_gets_done_in_many_storms(
     ops: list[tuple[str, int]], begun: bool, shape: tuple[int, int], mode: Mode

@@ -41,7 +41,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(EVENTS, max_size=25))
 def test_no_byte_is_lost_or_doubled(events: list[tuple[str, object]]) -> None:
     with TemporaryDirectory() as name:

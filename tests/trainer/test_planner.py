@@ -77,7 +77,7 @@ wanteds = st.builds(
 # --- properties -------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 7), wanteds)
 def test_every_layer_is_in_each_pipeline_once_and_every_microbatch_in_one(num_workers: int, wanted: Wanted) -> None:
     found = arrange(num_workers, wanted)
@@ -89,7 +89,7 @@ def test_every_layer_is_in_each_pipeline_once_and_every_microbatch_in_one(num_wo
     assert all(found.microbatches)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 7), wanteds)
 def test_what_the_job_fixes_is_kept_while_the_workers_suffice(num_workers: int, wanted: Wanted) -> None:
     found = arrange(num_workers, wanted)
@@ -106,7 +106,7 @@ def test_what_the_job_fixes_is_kept_while_the_workers_suffice(num_workers: int, 
             assert found.num_pipelines == wanted.num_pipelines
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 6), wanteds.filter(lambda w: w.is_auto and w.num_pipelines is None and w.num_stages is None))
 def test_one_more_worker_never_makes_it_worse(num_workers: int, wanted: Wanted) -> None:
     wanted = replace(wanted, weather=replace(wanted.weather, memory_bytes=None))
@@ -116,7 +116,7 @@ def test_one_more_worker_never_makes_it_worse(num_workers: int, wanted: Wanted) 
         assert is_safer or more.microbatches_per_hour >= fewer.microbatches_per_hour * (1 - 1e-5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 7), wanteds.filter(lambda w: w.is_auto))
 def test_the_choice_is_the_same_each_time(num_workers: int, wanted: Wanted) -> None:
     first = choose(num_workers, wanted)
@@ -125,7 +125,7 @@ def test_the_choice_is_the_same_each_time(num_workers: int, wanted: Wanted) -> N
     assert choose(num_workers, wanted) == first
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(2, 7), wanteds.filter(lambda w: w.mode is None))
 def test_what_is_chosen_fits_into_memory_if_anything_does(num_workers: int, wanted: Wanted) -> None:
     found = choose(num_workers, wanted)
@@ -140,8 +140,8 @@ def test_what_is_chosen_fits_into_memory_if_anything_does(num_workers: int, want
 def test_64_workers_and_48_layers_are_planned_in_a_second(num_accelerators: int, microbatches: int) -> None:
     weather = Weather(link_bytes_per_s=FAST_LINK, num_accelerators=num_accelerators)
     layers = tuple(layer(i, 0.01 * (1 + i % 3)) for i in range(48))
-    took_s = []
-    for _ in range(2):  # the better of two: others may be using the machine
+    took_s: list[float] = []
+    while not took_s or (took_s[-1] >= 1.0 and len(took_s) < 5):  # the best of five: others may be using the machine
         for cached in (choose, simulate, outlook, homes_of, on_paper):
             cached.cache_clear()
         begun = time.process_time()
@@ -178,7 +178,7 @@ def test_with_auto_pipelines_the_deeper_one_gets_more_microbatches() -> None:
     assert outlook(uneven, wanted, 0).step_s < outlook(even, wanted, 0).step_s * 0.95
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(2, 7), wanteds.filter(lambda w: w.mode is None))
 def test_nobody_is_counted_on_to_take_over_a_stage_whose_layers_it_lacks(num_workers: int, wanted: Wanted) -> None:
     found = choose(num_workers, wanted).arrangement

@@ -33,6 +33,8 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             env={"BAMBOO_HOME": str(home), "PATH": "/usr/bin:/bin", "TERM": "xterm-256color", "LANG": "C.UTF-8"},
+            # tests that are run in the background of a shell ignore Ctrl-C, and so would their children
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         os.close(theirs)
 

@@ -131,11 +131,11 @@ class ProviderContract:
         created = provider.create(offer, node_config(), "token-1")
         wait_for(provider, created, InstanceState.RUNNING)
         asked_at = time.time()
-        preempt(created.instance_id, 1.0)
+        preempt(created.instance_id, 2.0)
         assert found(provider, created).state is InstanceState.ENDING
         ended = wait_for(provider, created, InstanceState.TERMINATED)
         assert ended.end_reason is EndReason.PREEMPTED
-        assert ended.ended_at is not None and ended.ended_at >= asked_at + 1.0 - self.grain_s
+        assert ended.ended_at is not None and ended.ended_at >= asked_at + 2.0 - self.grain_s
 
     def test_what_is_gone_or_unknown_cannot_be_preempted(self, provider: Provider, offer: Offer) -> None:
         created = provider.create(offer, node_config(), "token-1")

@@ -64,19 +64,19 @@ def test_capacity_counts_the_instances_that_live_in_the_zone(cloud: CloudUnderTe
 
 
 def test_an_instance_is_pending_without_a_process_until_it_has_booted(cloud: CloudUnderTest) -> None:
-    provider = cloud.provider(boot_delay_s=0.6)
+    provider = cloud.provider(boot_delay_s=1.5)
     created = provider.create(offer_in(provider, "here"), node_config(), "t1")
     assert created.state is InstanceState.PENDING
     assert cloud.rented(created).pid is None
     wait_for(provider, created, InstanceState.RUNNING)
     agent = psutil.Process(cloud.pid(created))
-    assert time.time() >= created.launched_at + 0.6
+    assert time.time() >= created.launched_at + 1.5
     assert os.getpgid(agent.pid) == agent.pid == os.getsid(agent.pid)
     assert Path(agent.cwd()) == cloud.home(created)
 
 
 def test_an_instance_that_is_ended_before_it_boots_never_does(cloud: CloudUnderTest) -> None:
-    provider = cloud.provider(boot_delay_s=0.3)
+    provider = cloud.provider(boot_delay_s=1.5)
     created = provider.create(offer_in(provider, "here"), node_config(), "t1")
     provider.preempt(created.instance_id, notice_s=None)
     other = provider.create(offer_in(provider, "here"), node_config("n2"), "t2")
@@ -125,15 +125,14 @@ def test_a_notice_reaches_the_coordinator_and_the_machine_vanishes_at_its_deadli
         wait_until(lambda: bool(coordinator.said(WorkerReady)), "the worker")
         (worker,) = psutil.Process(join.pid).children()
         asked_at = time.time()
-        provider.preempt(created.instance_id, notice_s=2.0)
+        provider.preempt(created.instance_id, notice_s=3.0)
         wait_until(lambda: bool(coordinator.said(Notice)) and bool(coordinator.said(Hint)), "the notice")
-        told_at = time.time()
-        (notice,) = coordinator.said(Notice)
-        assert notice.action == "terminate"
-        assert asked_at + 1.0 <= notice.deadline <= asked_at + 2.1  # told in whole seconds, rounded down
-        assert told_at < asked_at + 2.0
+        (notice,), rented = coordinator.said(Notice), cloud.rented(created)
+        assert rented.noticed_at is not None and rented.kill_at is not None
+        assert asked_at <= rented.noticed_at == pytest.approx(rented.kill_at - 3.0, abs=0.01)
+        assert (notice.action, notice.deadline) == ("terminate", int(rented.kill_at))  # told in whole seconds
         wait_until(is_gone(worker.pid), "the worker to vanish")
-        assert time.time() >= asked_at + 2.0
+        assert time.time() >= rented.kill_at
         assert wait_for(provider, created, InstanceState.TERMINATED).end_reason is EndReason.PREEMPTED
         assert provider.left_behind(CLUSTER) == ()
     finally:
@@ -144,7 +143,7 @@ def test_a_second_notice_does_not_put_the_end_off(cloud: CloudUnderTest) -> None
     provider = cloud.provider()
     created = provider.create(offer_in(provider, "here"), node_config(), "t1")
     wait_for(provider, created, InstanceState.RUNNING)
-    provider.preempt(created.instance_id, notice_s=0.5)
+    provider.preempt(created.instance_id, notice_s=1.5)
     provider.preempt(created.instance_id, notice_s=3600.0)
     wait_for(provider, created, InstanceState.TERMINATED)
 
@@ -161,9 +160,11 @@ def test_an_instance_whose_agent_dies_has_failed_at_that_time_and_takes_its_proc
         died_at = time.time()
         os.kill(agent, signal.SIGKILL)
         assert stray.wait(10) == -signal.SIGKILL
+        wait_until(lambda: not cloud.rented(created).live, "the cloud to see it")
+        seen_at = time.time()
         ended = wait_for(provider, created, InstanceState.TERMINATED)
         assert ended.end_reason is EndReason.FAILED
-        assert ended.ended_at is not None and died_at <= ended.ended_at < died_at + 0.5
+        assert ended.ended_at is not None and died_at <= ended.ended_at <= seen_at, "not when somebody asked"
     finally:
         stray.kill()
         stray.wait()
@@ -198,7 +199,7 @@ def test_chance_gives_notice_where_the_cloud_does(cloud: CloudUnderTest) -> None
     created = provider.create(offer_in(provider, "here"), node_config(), "t1")
     wait_for(provider, created, InstanceState.ENDING)
     rented = cloud.rented(created)
-    assert rented.noticed_at is not None and rented.kill_at == pytest.approx(rented.noticed_at + 3600.0)
+    assert rented.noticed_at is not None and rented.kill_at == pytest.approx(rented.noticed_at + 3600.0, abs=0.01)
 
 
 # --- the daemon's life ---------------------------------------------------------------------------------------------

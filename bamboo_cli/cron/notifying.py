@@ -3,7 +3,10 @@
 import http.client
 import json
 import os
+import queue
+import signal
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.parse
@@ -13,7 +16,9 @@ from dataclasses import asdict, dataclass
 from bamboo_cli.errors import UsageError
 
 COMMAND_S = 60.0
+LOOK_S = 0.2
 ANSWER_S = 10.0
+"""For all of an answer."""
 TRIES = 3
 PAUSE_S = 1.0
 
@@ -79,46 +84,84 @@ def _run(command: str, news: News) -> str | None:
         "BAMBOO_CRON_LOG": news.log,
     }
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             ["/bin/sh", "-c", command],
             env=os.environ | variables,
-            input="\n".join((news.text, *news.tail, "")),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=COMMAND_S,
-            check=False,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # so that it can be ended with all that it has started
         )
-    except subprocess.TimeoutExpired:
-        return f"it had not ended after {COMMAND_S:.0f} s"
     except OSError as error:
         return str(error)
-    said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    return None if done.returncode == 0 else f"exit code {done.returncode}{f': {said[-1]}' if said else ''}"
+    try:
+        out, err = _await_end(process, "\n".join((news.text, *news.tail, "")).encode(errors="replace"))
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return f"it had not ended after {COMMAND_S:.0f} s"
+    finally:
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            assert pipe is not None
+            pipe.close()
+    said = (err.decode(errors="replace").strip() or out.decode(errors="replace").strip()).splitlines()
+    return None if process.returncode == 0 else f"exit code {process.returncode}{f': {said[-1]}' if said else ''}"
+
+
+def _await_end(process: "subprocess.Popen[bytes]", given: bytes) -> tuple[bytes, bytes]:
+    """What it says until its end; others that it has started may have its output open for longer. Raises
+    TimeoutExpired."""
+    deadline = time.monotonic() + COMMAND_S
+    while True:
+        has_ended = process.poll() is not None
+        try:
+            return process.communicate(given, timeout=LOOK_S)
+        except subprocess.TimeoutExpired as heard:
+            if has_ended:
+                return heard.output or b"", heard.stderr or b""
+            if time.monotonic() > deadline:
+                raise
+        given = b""  # communicate() wants it only once
 
 
 def _post(address: str, news: News) -> str | None:
-    why = ""
+    answers: queue.Queue[_Answer] = queue.Queue()  # of all tries: one that comes late counts too
     for attempt in range(TRIES):
         if attempt:
             time.sleep(PAUSE_S * attempt)
+        # a daemon: whoever answers a letter at a time must not keep the night from ending
+        threading.Thread(target=lambda: answers.put(_try(address, news)), daemon=True).start()
         try:
-            request = urllib.request.Request(
-                address,
-                data=json.dumps(asdict(news)).encode(),
-                headers={"Content-Type": "application/json", "User-Agent": "bamboo"},
-            )
-            with urllib.request.urlopen(request, timeout=ANSWER_S):
-                return None
-        except urllib.error.HTTPError as error:
-            why = f"HTTP {error.code} {error.reason}"
-            error.close()
-            if error.code < 500 and error.code != 429:
-                return why
-        except http.client.InvalidURL:  # it would tell the rest of the address
-            return "this is no web address"
-        except http.client.HTTPException as error:
-            why = f"it does not answer as a web server does ({type(error).__name__})"
-        except (OSError, ValueError) as error:
-            why = str(error)
-    return f"{why}, {TRIES} times"
+            answer = answers.get(timeout=ANSWER_S)
+        except queue.Empty:
+            answer = _Answer(f"it had not answered after {ANSWER_S:.0f} s")
+        if answer.is_final:
+            return answer.why
+    return f"{answer.why}, {TRIES} times"
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    why: str | None
+    """What was wrong; None: nothing."""
+    is_final: bool = False
+
+
+def _try(address: str, news: News) -> _Answer:
+    try:
+        request = urllib.request.Request(
+            address,
+            data=json.dumps(asdict(news)).encode(),
+            headers={"Content-Type": "application/json", "User-Agent": "bamboo"},
+        )
+        with urllib.request.urlopen(request, timeout=ANSWER_S):
+            return _Answer(None, is_final=True)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return _Answer(f"HTTP {error.code} {error.reason}", is_final=error.code < 500 and error.code != 429)
+    except http.client.InvalidURL:  # it would tell the rest of the address
+        return _Answer("this is no web address", is_final=True)
+    except http.client.HTTPException as error:
+        return _Answer(f"it does not answer as a web server does ({type(error).__name__})")
+    except (OSError, ValueError) as error:
+        return _Answer(str(error))

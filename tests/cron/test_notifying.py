@@ -1,9 +1,12 @@
 """Who is told of a failure: a command, or a web address."""
 
+import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -78,6 +81,18 @@ def test_a_command_that_fails_or_hangs_is_told(monkeypatch: pytest.MonkeyPatch) 
     assert notify("exec tail -f /dev/null", NEWS) == "it had not ended after 0 s"
 
 
+def test_a_command_that_leaves_somebody_behind_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which holds its output open; nor is anybody left when it took too long."""
+    begun = time.monotonic()
+
+    assert notify("sleep 30 & exit 0", NEWS) is None
+    assert notify("sleep 30 & echo no route >&2; exit 3", NEWS) == "exit code 3: no route"
+    monkeypatch.setattr(notifying, "COMMAND_S", 0.05)
+    assert notify("sleep 30; true", NEWS) == "it had not ended after 0 s"
+
+    assert time.monotonic() - begun < 15
+
+
 def test_a_web_address_gets_json_that_chats_can_show(hook: Hook) -> None:
     assert notify(hook.address, NEWS) is None
 
@@ -128,6 +143,32 @@ def test_what_is_no_web_server_is_told_like_any_that_does_not_answer(monkeypatch
         thread.join()
 
     assert why is not None and "does not answer as a web server" in why and "3 times" in why and "secret" not in why
+
+
+def test_one_that_answers_a_letter_at_a_time_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifying, "PAUSE_S", 0.0)
+    monkeypatch.setattr(notifying, "ANSWER_S", 0.2)
+    gone = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip(connection: socket.socket) -> None:
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+                while not gone.wait(0.02):
+                    connection.sendall(b"x")
+
+        def serve() -> None:
+            with ThreadPoolExecutor() as pool:
+                for _ in range(notifying.TRIES):
+                    pool.submit(drip, listening.accept()[0])
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        why = notify(f"http://127.0.0.1:{listening.getsockname()[1]}/secret", NEWS)
+        gone.set()
+        thread.join()
+
+    assert why == "it had not answered after 0 s, 3 times"
 
 
 @pytest.mark.parametrize(

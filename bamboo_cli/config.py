@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal, Self
 
 from bamboo_trainer.control import DeviceWish
 from bamboo_trainer.plan import Mode, RedundancyMemory
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from bamboo_cli.config_aws import AWS_PATTERN_WORDS, AwsConfig
+from bamboo_cli.config_section import Section
 from bamboo_cli.config_trackers import MlflowConfig, Trackers, WandbConfig
 from bamboo_cli.paths import NAME_PATTERN
 
@@ -29,11 +30,7 @@ ACTION_PATTERN = re.compile(r"^(?P<stage>\d+)(?P<kind>F|B|FRC)(?P<microbatch>\d+
 PLACES = ("REDUCE", "COMMIT", "OPTIMIZER", "CHECKPOINT", "TAKEOVER")
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class CheckpointConfig(_Section):
+class CheckpointConfig(Section):
     """Where the run is saved, and how often."""
 
     url: str | None = Field(
@@ -49,7 +46,7 @@ class CheckpointConfig(_Section):
     keep: int = Field(2, ge=1, description="Complete checkpoints to keep; older ones are deleted.")
 
 
-class ZoneConfig(_Section):
+class ZoneConfig(Section):
     """One zone of the local cloud."""
 
     name: str = Field(pattern=ZONE_PATTERN, description="Name of the zone.")
@@ -70,7 +67,7 @@ def _default_zones() -> tuple[ZoneConfig, ...]:
     )
 
 
-class TraceConfig(_Section):
+class TraceConfig(Section):
     """A record of spot instances that came and went, replayed by the local cloud."""
 
     path: str = Field(
@@ -87,7 +84,7 @@ class TraceConfig(_Section):
     start_s: float = Field(0.0, ge=0, description="Where in the trace to begin, in its own seconds.")
 
 
-class LocalCloudConfig(_Section):
+class LocalCloudConfig(Section):
     """The cloud of processes on this machine."""
 
     zones: tuple[ZoneConfig, ...] = Field(
@@ -117,7 +114,7 @@ class LocalCloudConfig(_Section):
     )
 
 
-class DrillConfig(_Section):
+class DrillConfig(Section):
     """One loss on purpose.
 
     Without `action` it is a preemption that the cloud is asked for once the step is committed. With `action` the
@@ -160,7 +157,7 @@ class DrillConfig(_Section):
         return self
 
 
-class JobConfig(_Section):
+class JobConfig(Section):
     """A job: what to train, on what, and what may happen to it."""
 
     name: str = Field(

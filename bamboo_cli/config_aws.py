@@ -4,7 +4,9 @@ import ipaddress
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
+
+from bamboo_cli.config_section import Section
 
 MAX_USD_PER_HOUR = 10_000
 REGION_PATTERN = r"^[a-z]{2}(-[a-z]+)+-[0-9]$"
@@ -40,10 +42,8 @@ def _image(text: str) -> str:
     raise ValueError("write `auto`, an id (ami-...), the path of an SSM parameter (/aws/service/...), or a name with *")
 
 
-class AwsConfig(BaseModel):
+class AwsConfig(Section):
     """Instances of EC2. Needs `pip install 'bamboo-train[aws]'` and credentials: see aws.md."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     regions: tuple[Annotated[str, Field(pattern=REGION_PATTERN)], ...] = Field(
         ("us-east-1",),

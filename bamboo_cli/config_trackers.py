@@ -2,7 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from bamboo_cli.config_section import Section
 
 Trackers = Annotated[
     tuple[Literal["tensorboard", "wandb", "mlflow"], ...],
@@ -13,11 +15,7 @@ Trackers = Annotated[
 ]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class WandbConfig(_Section):
+class WandbConfig(Section):
     """Weights & Biases. Needs `pip install 'bamboo-train[wandb]'` and, unless `offline`, an API key on this machine:
     see trackers.md.
     """
@@ -29,7 +27,7 @@ class WandbConfig(_Section):
     )
 
 
-class MlflowConfig(_Section):
+class MlflowConfig(Section):
     """MLflow. Needs `pip install 'bamboo-train[mlflow]'`: see trackers.md."""
 
     tracking_uri: str | None = Field(

@@ -3,13 +3,12 @@
 import csv
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bamboo_cli import output, records
-from bamboo_cli.coordinator.money import Period
-from bamboo_cli.coordinator.reader import read_money
+from bamboo_cli.coordinator.money import ClusterMoney, Period
 from bamboo_cli.costs import periods
 from bamboo_cli.costs.ledger import Charge
 from bamboo_cli.errors import StateError, UsageError
@@ -56,13 +55,24 @@ def _moment(option: str, text: str, now: float) -> float:
         ) from error
 
 
-def print_csv(paths: Sequence[Path], *, now: float, period: Period) -> None:
-    """Money in millionths of a dollar, times in seconds since the epoch. Raises StateError."""
+def print_csv(clusters: Iterable[ClusterMoney]) -> None:
+    """Money in millionths of a dollar, times in seconds since the epoch."""
     lines = csv.writer(sys.stdout, lineterminator="\n")
     lines.writerow(Charge._fields)
-    for path in paths:
-        lines.writerows(read_money(path, now=now, period=period).charges)
+    for money in clusters:
+        lines.writerows(money.charges)
     sys.stdout.flush()
+
+
+def check_whole(damaged: Sequence[StateError], num_files: int) -> None:
+    """What could be read has been put out. Raises StateError when that was not all."""
+    if num_files == 1 and damaged:
+        raise damaged[0]
+    if damaged:
+        raise StateError(
+            f"{len(damaged)} of {num_files} state files could not be read, and what they hold is not in the bill",
+            next_step="\n".join(error.message for error in damaged),
+        )
 
 
 def write_page(path: Path, shown: "RenderableType") -> None:

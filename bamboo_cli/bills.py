@@ -1,12 +1,13 @@
 """Bills from state files."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bamboo_cli.coordinator.money import ALL_TIME, ClusterMoney, Period
 from bamboo_cli.coordinator.reader import read_money
 from bamboo_cli.coordinator.status import RunStatus
 from bamboo_cli.costs.report import Bill, RunBill, RunFacts, bill
+from bamboo_cli.errors import StateError
 
 HOURS_A_MONTH = 730.0
 GP3_MICROUSD_PER_GB_MONTH = 80_000
@@ -15,12 +16,23 @@ GP3_MICROUSD_PER_GB_MONTH = 80_000
 
 def read_bill(path: Path, *, now: float) -> Bill:
     """Up to ``now``, seconds since the epoch. Raises StateError."""
-    return read_bills([path], now=now)
+    return bill_of([read_money(path, now=now)], now=now)
 
 
-def read_bills(paths: Iterable[Path], *, now: float, period: Period = ALL_TIME, most_nodes: int | None = None) -> Bill:
-    """Of several clusters, which may be of one name. ``most_nodes``: as ``costs.report.bill``. Raises StateError."""
-    listed = [read_money(path, now=now, period=period) for path in paths]
+def readable(paths: Iterable[Path], damaged: list[StateError], *, now: float, period: Period) -> Iterator[ClusterMoney]:
+    """Adds to ``damaged`` what is wrong with the others."""
+    for path in paths:
+        try:
+            yield read_money(path, now=now, period=period)
+        except StateError as error:
+            damaged.append(error)
+
+
+def bill_of(
+    clusters: Iterable[ClusterMoney], *, now: float, period: Period = ALL_TIME, most_nodes: int | None = None
+) -> Bill:
+    """Of several, which may be of one name. ``most_nodes``: as ``costs.report.bill``."""
+    listed = list(clusters)
     facts = (_facts(run, money, period, now) for money in listed for run in money.runs)
     return bill(
         tuple(charge for money in listed for charge in money.charges),

@@ -1,13 +1,17 @@
 """``bamboo cost``"""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bamboo_cli import completion
 from bamboo_cli.commands import options
+
+if TYPE_CHECKING:
+    from bamboo_cli.costs.report import Bill
 
 
 class Grouping(StrEnum):
@@ -65,9 +69,8 @@ def command(
     """
     import time
 
-    from bamboo_cli import billing, output, records
-    from bamboo_cli.bills import read_bills
-    from bamboo_cli.errors import UsageError
+    from bamboo_cli import billing, bills, output, records
+    from bamboo_cli.errors import StateError, UsageError
     from bamboo_cli.views import bill as view
 
     if sum((json, csv, html is not None)) > 1:
@@ -75,19 +78,31 @@ def command(
     now = time.time()
     period = billing.period(since, until, now=now)
     paths = billing.state_files(cluster, all_clusters=all_clusters)
+    damaged: list[StateError] = []
+    clusters = bills.readable(paths, damaged, now=now, period=period)
     if csv:
-        billing.print_csv(paths, now=now, period=period)
-        return
-    all_nodes = json or Grouping.NODE in (by or ())
-    found = read_bills(paths, now=now, period=period, most_nodes=None if all_nodes else view.MOST_NODES)
+        billing.print_csv(clusters)
+    else:
+        all_nodes = json or Grouping.NODE in (by or ())
+        found = bills.bill_of(clusters, now=now, period=period, most_nodes=None if all_nodes else view.MOST_NODES)
+        if len(damaged) < len(paths):
+            _put_out(found, by or (), json=json, html=html)
+    billing.check_whole(damaged, len(paths))
+    is_text = not (json or csv or html or all_clusters)
+    if is_text and paths[0].stem == "state" and (earlier := records.put_aside(paths[0])):
+        output.note(f"Earlier clusters of this name, for --cluster or --all: {', '.join(earlier)}")
+
+
+def _put_out(found: "Bill", by: Sequence[Grouping], *, json: bool, html: Path | None) -> None:
+    from bamboo_cli import billing, output
+    from bamboo_cli.views import bill as view
+
     if json:
         output.json_result(found)
         return
-    shown = view.bill(found, [str(grouping) for grouping in by or ()])
+    shown = view.bill(found, [str(grouping) for grouping in by])
     if html is not None:
         billing.write_page(html, shown)
         output.note(f"The report is in {html}")
-        return
-    output.result(shown)
-    if not all_clusters and paths[0].stem == "state" and (earlier := records.put_aside(paths[0])):
-        output.note(f"Earlier clusters of this name, for --cluster or --all: {', '.join(earlier)}")
+    else:
+        output.result(shown)

@@ -21,6 +21,7 @@ from bamboo_trainer.plan import Member, Mode, Plan, PlanKind, WorkerId, node_id_
 from typer.testing import CliRunner
 
 from bamboo_cli.commands.cost import Grouping
+from bamboo_cli.errors import StateError
 from bamboo_cli.main import app
 from bamboo_cli.views.bill import run_bill_lines
 from tests.cli import ledger_file
@@ -264,6 +265,32 @@ def test_what_makes_no_sense_is_told(home: Path, arguments: tuple[str, ...], say
     done = bamboo("cost", *arguments, home=home)
 
     assert done.returncode == 2 and says in done.stderr
+
+
+@pytest.mark.parametrize("form", ["--json", "--csv", "--html"])
+def test_a_damaged_state_file_hides_none_of_the_others(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Given one that is found to be damaged only when its money is read."""
+    monkeypatch.setenv("BAMBOO_HOME", str(home))
+    monkeypatch.setattr(time, "time", lambda: BEGIN + 5e5)
+    page = tmp_path / "cost.html"
+    file = [str(page)] if form == "--html" else []
+
+    def put_out(*which: str) -> tuple[str, BaseException | None]:
+        done = CliRunner().invoke(app, ["cost", *which, form, *file])
+        return page.read_text() if file else done.stdout, done.exception
+
+    whole, _ = put_out("--cluster", "second")
+    damaged = home / "clusters" / "first" / "state.db"
+    with sqlite3.connect(damaged) as database:
+        database.execute("DROP TABLE prices")
+
+    found, error = put_out("--all")
+
+    assert found == whole
+    assert isinstance(error, StateError) and "1 of 2 state files could not be read" in error.message
+    assert str(damaged) in error.next_step
 
 
 def test_a_machine_without_clusters_says_so(tmp_path: Path) -> None:

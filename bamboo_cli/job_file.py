@@ -278,7 +278,12 @@ def _resolve_checkpoints(job: JobConfig, origins: _Origins) -> JobConfig:
     url = job.checkpoint.url
     if not url or "://" in url:
         return job
-    path = _absolute(("checkpoint", "url"), url, origins)
+    from bamboo_trainer import storage
+
+    key = ("checkpoint", "url")
+    if (meant := storage.meant_url(url)) is not None:
+        raise _refusal(origins, [(key, f"{url} is no URL; did you mean {meant}?")])
+    path = _absolute(key, url, origins)
     return job.model_copy(update={"checkpoint": job.checkpoint.model_copy(update={"url": str(path)})})
 
 

@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from bamboo_trainer import storage
 from bamboo_trainer.control import TrainingSpec
 from bamboo_trainer.export_order import Evaluated, EvaluationOrder, Exported, ExportOrder
 from pydantic import TypeAdapter
@@ -86,10 +87,7 @@ def _find_run(run_id: str | None, cluster: str | None) -> RunStatus:
 
 def export(saved: Saved, target: str) -> Export:
     """``target``: a folder or any fsspec URL. Raises BambooError."""
-    scheme, is_url, place = target.partition("://")
-    if not (place.strip("/") if is_url and scheme != "file" else target.strip()):  # a variable that is not set, say
-        raise UsageError(f"--to {target!r} names no place", next_step="Name a folder, or a bucket and a folder in it.")
-    url = target if is_url else os.path.abspath(os.path.expanduser(target))
+    url = _target_url(target)
     order = ExportOrder(spec=saved.spec, step=saved.step, target_url=url)
     found = ask("export", order, Exported, what="the model to be written")
     return Export(
@@ -103,10 +101,34 @@ def export(saved: Saved, target: str) -> Export:
     )
 
 
+def _target_url(target: str) -> str:
+    """Raises UsageError."""
+    scheme, is_url, place = target.partition("://")
+    if not (place.strip("/") if is_url and scheme != "file" else target.strip()):  # a variable that is not set, say
+        raise UsageError(f"--to {target!r} names no place", next_step="Name a folder, or a bucket and a folder in it.")
+    if (meant := storage.meant_url(target)) is not None:
+        raise UsageError(
+            f"--to {target!r} is no URL; did you mean {meant}?",
+            next_step=f"A folder of that name here would be ./{target}",
+        )
+    url = target if is_url else os.path.abspath(os.path.expanduser(target))
+    _check_utf8("--to", url)
+    return url
+
+
+def _check_utf8(option: str, text: str) -> None:
+    """Raises UsageError."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{option} {text!r} is not UTF-8", next_step="Name another, or rename it.") from None
+
+
 def evaluate(saved: Saved, *, data: str | None, num_batches: int | None, batch_size: int | None) -> Evaluation:
     """Raises BambooError."""
-    if data is not None and Path(data).exists():
-        data = str(Path(data).absolute())
+    if data is not None:
+        data = str(Path(data).absolute()) if Path(data).exists() else data
+        _check_utf8("--data", data)
     order = EvaluationOrder(
         spec=saved.spec,
         step=saved.step,

@@ -21,7 +21,7 @@ MAX_COMMAND_BYTES = 900
 
 
 def write(entry: Entry) -> None:
-    """Raises StateError."""
+    """Raises StateError, UsageError."""
     try:
         write_private(entry.start, script(entry), mode=0o700)
     except OSError as error:
@@ -44,7 +44,7 @@ def script(entry: Entry) -> str:
 
 def _named(entry: Entry) -> Mapping[str, str]:
     """Anybody may see them in the list of processes. The entry's own variables are read from its file."""
-    user = pwd.getpwuid(os.getuid())
+    user = _user()
     return {
         "HOME": os.environ.get("HOME") or user.pw_dir,
         "LOGNAME": user.pw_name,
@@ -54,6 +54,17 @@ def _named(entry: Entry) -> Mapping[str, str]:
         "LANG": "C.UTF-8",
         "BAMBOO_HOME": str(paths.home()),
     }
+
+
+def _user() -> pwd.struct_passwd:
+    """Raises UsageError."""
+    try:
+        return pwd.getpwuid(os.getuid())
+    except KeyError:  # a container's, say, that was started with a bare number
+        raise UsageError(
+            f"user {os.getuid()} has no name on this machine, and nights are started only for users that have one",
+            next_step="Add the user (useradd), or schedule it as another user or outside of this container.",
+        ) from None
 
 
 def command(entry: Entry) -> str:
@@ -71,7 +82,7 @@ def command(entry: Entry) -> str:
 
 def begin(entry: Entry, arguments: Sequence[str] = (), *, captured: bool = False) -> "subprocess.Popen[str]":
     """Start it as cron does. ``captured``: standard output and error are one pipe; else they are ours."""
-    user = pwd.getpwuid(os.getuid())
+    user = _user()
     return subprocess.Popen(
         ["/bin/sh", str(entry.start), *arguments],
         env={"HOME": user.pw_dir, "LOGNAME": user.pw_name, "SHELL": "/bin/sh", "PATH": CRON_PATH},

@@ -153,6 +153,10 @@ def test_a_replay_that_is_faster_than_life_makes_the_fleet_as_much_less_patient(
             "job.yaml:6: checkpoint.every: should be a whole number, but is 'often'; "
             "or should be 'auto', but is 'often'",
         ),
+        (
+            "checkpoint: {url: 's3:/bucket/x'}",
+            "job.yaml:5: checkpoint.url: s3:/bucket/x is no URL; did you mean s3://bucket/x?",
+        ),
         ("max_cost_usd: true", "job.yaml:5: max_cost_usd: cannot be true"),
         ("local: {notice_s: false}", "job.yaml:5: local.notice_s: cannot be false"),
         ("steps: 5", "job.yaml:5: steps: already said on line 2"),

@@ -86,6 +86,16 @@ def test_no_place_is_no_place_to_export_to(
     assert not any((tmp_path / "here").iterdir())
 
 
+def test_a_url_that_lacks_a_slash_is_no_folder(run: Recorded) -> None:
+    assert refused("export", "--to", "s3:/bucket/x").message.endswith("did you mean s3://bucket/x?")
+    assert refused("export", "--to", "file:/x").message.endswith("did you mean file:///x?")
+
+
+def test_names_that_are_not_utf8_are_told(run: Recorded) -> None:
+    for error in (refused("export", "--to", "mod\udce4l"), refused("eval", "--data", "d\udce4ta")):
+        assert isinstance(error, UsageError) and "is not UTF-8" in error.message
+
+
 def test_a_home_of_nobody_is_a_folder_like_any(run: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 

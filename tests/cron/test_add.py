@@ -55,6 +55,18 @@ def test_the_list_says_when_next_how_the_last_went_and_where_the_log_is(schedule
     assert "no night yet" in text and "At 02:00 every day (0 2 * * *, cron)" in text
 
 
+def test_a_user_without_a_name_is_refused_and_nothing_is_left(
+    schedule: Schedule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container that was started with a bare number."""
+    monkeypatch.setattr(os, "getuid", lambda: 3_999_999_999)
+
+    refused = schedule.refusal("add", "0 2 * * *", schedule.job())
+
+    assert "user 3999999999 has no name on this machine" in refused.message and refused.exit_code == 2
+    assert not (schedule.home / "cron" / "tiny").exists() and not schedule.crontab.exists()
+
+
 @pytest.fixture
 def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Where the clock is put forward and back."""

@@ -16,6 +16,8 @@ from fsspec.core import split_protocol, url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.registry import known_implementations
 
+LOCAL_SCHEMES = ("file", "local")
+
 
 class StorageError(OSError):
     """What an object store raised, or that its package is missing."""
@@ -48,6 +50,14 @@ def package_of(url: str) -> str:
     """Which reads and writes the store of ``url``: ``s3fs``, say; ``fsspec`` itself for what needs no other."""
     entry = known_implementations.get(split_protocol(url)[0] or "file")
     return str(entry["class"]).partition(".")[0] if entry is not None else "fsspec"
+
+
+def meant_url(path: str) -> str | None:
+    """``s3://bucket/x`` for ``s3:/bucket/x``, which would be a folder; None: it is a path, or a URL as it should be."""
+    scheme, _, rest = path.partition(":")
+    if scheme not in known_implementations or not rest.startswith("/") or rest.startswith("//"):
+        return None
+    return f"{scheme}://{rest if scheme in LOCAL_SCHEMES else rest.lstrip('/')}"
 
 
 @_translated()

@@ -15,7 +15,7 @@ from bamboo_cli.cron.deciding import Left, NothingToDo
 from bamboo_cli.cron.entries import Entry
 from bamboo_cli.cron.environment import enter, load_job_of
 from bamboo_cli.cron.log import NightLog
-from bamboo_cli.cron.nights import EXIT_BUG, EXIT_LEFT_OUT, Night, NightState
+from bamboo_cli.cron.nights import EXIT_BUG, EXIT_KILLED, EXIT_LEFT_OUT, Night, NightState
 from bamboo_cli.cron.signalled import forwarded
 from bamboo_cli.errors import BambooError
 
@@ -46,8 +46,10 @@ def run_night(entry: Entry, *, anew: bool) -> Night:
         try:
             started = Night(started_at=started_at, pid=os.getpid())
             nights.write(entry, started)
-            result = _Work(entry, log, lock_fd, cut_off=before is not None and before.ended_at is None).do(anew=anew)
-            return _tell(entry, started, result, log, stored=True)
+            killed = before is not None and before.ended_at is None
+            notes = _tell_of_killed(entry, before, log) if before is not None and killed else []
+            result = _Work(entry, log, lock_fd, cut_off=killed).do(anew=anew)
+            return _tell(entry, started, result, log, stored=True, notes=notes)
         finally:
             log.close()
 
@@ -158,8 +160,28 @@ def _failed(error: BambooError) -> _Result:
     return _Result(state=NightState.FAILED, exit_code=error.exit_code, what=first, reason=reason)
 
 
-def _tell(entry: Entry, night: Night, result: _Result, log: NightLog | None, *, stored: bool) -> Night:
-    """``stored``: not where another night is on, whose record this would replace."""
+def _tell_of_killed(entry: Entry, before: Night, log: NightLog) -> list[str]:
+    """At once: this one may be killed, too. What is to be told besides how it goes."""
+    at = time.strftime("%Y-%m-%d %H:%M", time.localtime(before.started_at))
+    what = f"the night of {at} was killed, and never told how it ended"
+    text = telling.summary(entry.entry_id, what, NightState.KILLED, EXIT_KILLED)
+    killed = _Result(state=NightState.KILLED, exit_code=EXIT_KILLED, what=what)
+    notes = [text, *_notify(entry, replace(before, state=NightState.KILLED, summary=text), killed, ())]
+    for note in notes:
+        log.line(note)
+    return notes
+
+
+def _tell(
+    entry: Entry,
+    night: Night,
+    result: _Result,
+    log: NightLog | None,
+    *,
+    stored: bool,
+    notes: Sequence[str] = (),
+) -> Night:
+    """``stored``: not where another night is on, whose record this would replace. ``notes``: in the log already."""
     ended = replace(
         night,
         state=result.state,
@@ -169,15 +191,16 @@ def _tell(entry: Entry, night: Night, result: _Result, log: NightLog | None, *, 
         run_id=result.run_id,
     )
     tail = log.tail if log is not None else ()
-    notes = _notify(entry, ended, result, tail) if result.state.is_failure else []
+    before, notes = notes, _notify(entry, ended, result, tail) if result.state.is_failure else []
     if log is not None:
         for text in (ended.summary, *result.reason, *notes):
             log.line(text)
+    notes = [*before, *notes]
     if stored and not nights.write(entry, ended):
         notes.append(f"how it went could not be written to {entry.folder}")
     if log is not None and log.num_lost:
         notes.append(f"{output.plural(log.num_lost, 'line')} of the log could not be written: is the disk full?")
-    if result.state.is_failure or not entry.quiet:
+    if result.state.is_failure or before or not entry.quiet:
         for text in telling.mail(ended, reason=result.reason, tail=tail, notes=notes, log=str(entry.log)):
             output.line(text)
     return ended

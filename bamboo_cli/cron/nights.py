@@ -33,6 +33,7 @@ class NightState(StrEnum):
 
 EXIT_BUG = 3
 EXIT_LEFT_OUT = 5
+EXIT_KILLED = 137
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,6 +117,24 @@ def test_a_night_that_never_told_how_it_ended_was_killed(schedule: Schedule) -> 
     assert killed is not None and killed.state is NightState.KILLED and "never told" in killed.summary
 
 
+def test_of_a_night_that_was_killed_the_next_one_tells(schedule: Schedule, capsys: pytest.CaptureFixture[str]) -> None:
+    """Else nobody is told of a machine that has too little memory for any night."""
+    kept = {"checkpoint": {"url": (schedule.folder / "kept").as_uri()}}
+    save(load_job(schedule.job(**kept), ()), "tiny-aaaaaa-1", 9)
+    told = schedule.folder / "told"
+    entry = schedule.entry(notify=(f"cat >> '{told}'; echo $BAMBOO_CRON_STATE >> '{told}'",), quiet=True)
+    nights.write(entry, Night(started_at=1.0, pid=1))
+
+    complete = run_night(entry, anew=False)
+    run_night(entry, anew=False)
+
+    assert complete.state is NightState.COMPLETE
+    first, state = told.read_text().splitlines()
+    assert first.startswith("tiny: FAILED (exit code 137): the night of 1970-01-01 ") and state == "killed"
+    assert "was killed, and never told how it ended" in first and first in entry.log.with_name("log.1").read_text()
+    assert capsys.readouterr().out.splitlines() == [complete.summary, first]
+
+
 def test_a_cluster_that_nobody_looks_after_and_no_night_made_is_left_alone(schedule: Schedule) -> None:
     schedule.job()
     stored(World(ClusterConfig(cluster_id="c", num_nodes=2, zones=("a",))), schedule.home)

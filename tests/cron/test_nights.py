@@ -103,4 +103,4 @@ def that_ends_what_is_left_and_goes_on(nights: Nightly, before: str) -> None:
     assert "an earlier night has left its cluster up; it is ended first" in nights.log()
     assert f"--resume {before}" in nights.log()
     assert ended.stdout.splitlines()[0].startswith("drilled: done, all 60 steps, from step ")
-    assert nights.notified(0) == ""
+    assert nights.notified(0) == "" and "was killed, and never told how it ended" in nights.notified(137)

@@ -24,13 +24,18 @@ class TensorBoard:
         folder = self._cluster_dir / FOLDER / curve.name
         folder.mkdir(parents=True, exist_ok=True)
         # unbuffered: what an error left in a buffer would come later, behind a record that was cut short
-        self._file = _next_file(folder).open("xb", buffering=0)
+        path = _next_file(folder)
+        self._file = path.open("xb", buffering=0)
         now = time.time()
         records = [event_file.header(now), event_file.session_start(now, curve.first_step)]
         if curve.is_new:
             job = "\n".join(f"    {line}" for line in curve.job_text.splitlines())  # four spaces: code, in markdown
             records.append(event_file.text(now, curve.first_step, "job", f"run {curve.run_id}\n\n{job}"))
-        self._write(b"".join(records))
+        try:
+            self._write(b"".join(records))
+        except OSError:  # it is tried again and again, each time with a file of its own
+            path.unlink()
+            raise
         return curve.first_step
 
     def tell(self, points: tuple[Point, ...], notes: tuple[Note, ...], rewind_to: int | None) -> None:

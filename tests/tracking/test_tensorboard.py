@@ -1,5 +1,7 @@
 """A run's event files, as TensorBoard itself reads them, whatever happens to the run, the coordinator and the disk."""
 
+import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ from bamboo_cli.coordinator.settings import Resumes
 from bamboo_cli.coordinator.states import RunState
 from bamboo_cli.tracking import position
 from bamboo_cli.tracking.following import Follower
+from bamboo_cli.tracking.points import Curve
+from bamboo_cli.tracking.tensorboard import TensorBoard
 from tests.tracking.recorded import STEP_S, USD_PER_HOUR, Recorded
 from tests.tracking.seen import seen_in, values
 
@@ -144,6 +148,23 @@ def test_a_disk_that_cannot_be_written_is_told_once_and_nothing_is_missing_after
     look(follower)
     assert list(values(run.folder, "train/loss")) == list(range(8))
     assert len(run.warnings) == 1
+
+
+def test_a_file_that_takes_not_even_its_first_record_is_not_left(tmp_path: Path) -> None:
+    """Else a night on a full disk leaves a thousand of them."""
+    curve = Curve(name="demo-1", run_id="demo-1", job={}, job_text="", first_step=0, is_new=True)
+    tracker = TensorBoard(tmp_path)
+    limits, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            tracker.begin(curve)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    tracker.close()
+
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_steps_that_nobody_has_told_of_yet_are_waited_for(run: Recorded) -> None:

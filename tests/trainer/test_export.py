@@ -95,3 +95,12 @@ def test_a_checkpoint_of_another_recipe_is_refused(trained, tmp_path: Path) -> N
         with pytest.raises(CheckpointError):
             export(ExportOrder(spec=spec, step=1, target_url=str(tmp_path / "model")), other)
         assert not (tmp_path / "model" / "model.safetensors").exists()
+
+
+def test_an_export_clears_up_after_one_that_was_killed(trained, tmp_path: Path) -> None:
+    recipe, spec, *_ = trained
+    (tmp_path / ".model.safetensors.123-0a1b2c3d.tmp").write_bytes(b"half a model")
+
+    exported = export(ExportOrder(spec=spec, step=1, target_url=str(tmp_path)), recipe)
+
+    assert {path.name for path in tmp_path.iterdir()} == set(exported.files)

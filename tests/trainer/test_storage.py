@@ -1,5 +1,7 @@
 """Storage that cannot be used says so with an OSError, whatever it is."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,3 +79,25 @@ def test_what_the_pieces_raise_is_not_the_stores() -> None:
 
     with pytest.raises(LookupError, match="no more"):
         storage.write_durably("memory://whole/file", pieces())
+
+
+KILLED = """
+import os, signal, sys
+from bamboo_trainer import storage
+storage.write_durably(sys.argv[1], (os.kill(os.getpid(), signal.SIGKILL) or b"never" for _ in range(1)))
+"""
+
+
+def test_what_a_killed_writer_has_left_is_removed_and_what_one_still_writes_is_not(tmp_path: Path) -> None:
+    target = tmp_path / "model [1].bin"
+    subprocess.run([sys.executable, "-c", KILLED, str(target)], check=False)
+    (left,) = tmp_path.iterdir()
+    assert left.suffix == ".tmp"
+
+    def pieces() -> Iterator[bytes]:
+        storage.remove_unfinished(str(target))
+        yield b"whole"
+
+    storage.write_durably(str(target), pieces())
+
+    assert [path.name for path in tmp_path.iterdir()] == [target.name] and target.read_bytes() == b"whole"

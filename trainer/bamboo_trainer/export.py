@@ -57,6 +57,7 @@ def export(order: ExportOrder, recipe: Recipe) -> Exported:
     for name, text in files.items():
         storage.write_durably(storage.join(order.target_url, name), [text.encode()])
     model_url = storage.join(order.target_url, MODEL_FILE)
+    storage.remove_unfinished(model_url)
     if form is None:
         num_parameters, _ = write_model(spec.checkpoint_url, order.step, model_url, recipe)
     else:

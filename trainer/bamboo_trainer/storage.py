@@ -4,6 +4,8 @@ On a local disk a file is written beside its place, fsynced and renamed, so a fu
 (or none). Object stores show an object only when its upload is complete, so there the plain upload is enough.
 """
 
+import fcntl
+import glob
 import importlib.util
 import os
 import secrets
@@ -108,6 +110,8 @@ def _write_local(path: Path, pieces: Iterable[Buffer]) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         with beside.open("wb") as file:
+            with suppress(OSError):  # a file system without locks: then nobody clears up after a kill
+                fcntl.flock(file, fcntl.LOCK_EX)
             for piece in pieces:
                 file.write(piece)
             file.flush()
@@ -117,6 +121,17 @@ def _write_local(path: Path, pieces: Iterable[Buffer]) -> None:
         beside.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
+
+
+def remove_unfinished(url: str) -> None:
+    """What writers of the file that were killed have left beside it. Those that still write hold a lock."""
+    if not is_local(url):
+        return
+    path = Path(url_to_fs(url)[1])
+    for beside in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        with suppress(OSError), beside.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            beside.unlink()
 
 
 def _sync_folder(folder: Path) -> None:

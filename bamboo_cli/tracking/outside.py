@@ -43,6 +43,7 @@ class Outside:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
+                bufsize=0,
                 start_new_session=True,  # Ctrl-C is for whoever it was meant for
             )
         options = {**self._wish.options, "folder": str(self._folder)}
@@ -73,9 +74,8 @@ class Outside:
         assert process is not None and process.stdin is not None
         log = f"its log is {self._folder / self._wish.kind}.log"
         try:
-            process.stdin.write(json.dumps(what).encode() + b"\n")
-            process.stdin.flush()
-            answer = self._answer(process)
+            is_sent = _send(process.stdin.fileno(), json.dumps(what).encode() + b"\n")
+            answer = self._answer(process) if is_sent else None
         except OSError as error:
             raise TrackerError(f"its process ended; {log}") from error
         if answer is None:
@@ -100,3 +100,13 @@ class Outside:
                 return b""
             heard += piece
         return heard
+
+
+def _send(pipe: int, line: bytes) -> bool:
+    """False: nobody reads it."""
+    view = memoryview(line)
+    while view:
+        if not select.select([], [pipe], [], ANSWER_S)[1]:
+            return False
+        view = view[os.write(pipe, view[: select.PIPE_BUF]) :]  # so much it takes without waiting
+    return True

@@ -13,6 +13,7 @@ from bamboo_cli.errors import BambooError
 from bamboo_cli.job_file import load_job
 from bamboo_cli.jobs import trackers
 from bamboo_cli.tracker_check import check_trackers
+from bamboo_cli.tracking import outside
 from tests.tracking.recorded import Recorded
 from tests.tracking.test_tensorboard import look
 
@@ -106,6 +107,27 @@ def test_a_tracker_whose_process_dies_is_told_once(run: Recorded) -> None:
     assert len(run.warnings) == 1
     assert "nothing cannot be told (its process ended; its log is" in run.warnings[0]
     assert "No module named" in (run.cluster_dir / "tracking" / "nothing.log").read_text()
+
+
+@pytest.mark.parametrize("num_letters", [10, 200_000])
+@pytest.mark.timeout(20)
+def test_a_tracker_that_hangs_is_told_once_and_ended(
+    run: Recorded, monkeypatch: pytest.MonkeyPatch, num_letters: int
+) -> None:
+    """Whether or not the pipe to it takes all that it is to be told."""
+    frozen = run.cluster_dir / "frozen"
+    frozen.write_text("#!/bin/sh\nexec sleep 1000\n")
+    frozen.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(frozen))
+    monkeypatch.setattr(outside, "ANSWER_S", 0.1)
+    follower = run.follower(TrackerWish(kind="wandb", options={"project": "x" * num_letters}))
+    run.steps(0, 2)
+
+    follower.attempt()
+    look(follower)
+
+    assert len(run.warnings) == 1
+    assert "wandb cannot be told (it did not answer within 0 s; its log is" in run.warnings[0]
 
 
 def test_a_tracker_that_is_named_and_not_installed_is_told_with_what_to_install(

@@ -81,7 +81,7 @@ for _command in (*_before, *_during):
 app.add_typer(cron.app, name="cron")
 
 
-GARBAGE_OBJECTS = 50_000
+GARBAGE_OBJECTS = 200_000
 """New objects before garbage is looked for: with 700, commands that load much spend a fifth of their time so."""
 
 

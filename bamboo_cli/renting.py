@@ -14,6 +14,7 @@ from bamboo_cli.preview import preview, storage_warnings
 from bamboo_cli.recipe_check import check_recipe, missing_packages
 from bamboo_cli.signals import Terminated
 from bamboo_cli.storage_check import check_storage
+from bamboo_cli.teardown import end_what_is_left
 from bamboo_cli.tracker_check import check_trackers
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def rent(job: JobConfig, job_text: str, cluster: str | None, *, yes: bool, new: bool = False) -> Path:
     """The folder of the cluster, whose coordinator now runs. ``new``: refuse one that is up already.
 
-    Raises StateError; UsageError (recipe, not confirmed), BastionError before anything is rented.
+    Raises StateError, LeftBehindError; UsageError (recipe, not confirmed), BastionError before anything is rented.
     """
     name = cluster or job.name
     try:
@@ -33,6 +34,7 @@ def rent(job: JobConfig, job_text: str, cluster: str | None, *, yes: bool, new: 
         raise SignalledError("interrupted; nothing was rented", exit_code=code) from None
     if is_up and (said := otherwise(job, name)):
         output.note(said)
+    end_what_is_left(paths.cluster_dir(name))
     cluster_dir = clusters.open_or_create(job, job_text, cluster)
     try:
         started = clusters.ensure_coordinator(cluster_dir)

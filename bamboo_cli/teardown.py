@@ -48,6 +48,19 @@ def is_down(cluster_dir: Path) -> bool:
         return False  # `down` tells what hinders it
 
 
+def end_what_is_left(cluster_dir: Path) -> None:
+    """Before another cluster takes the place of one that is closed: one that closed itself (``aws.idle_after_min``), or
+    whose `down` was killed at its end, still has its security group and key pair. Raises as ``bring_down``."""
+    from bamboo_cli.coordinator.store import ClusterState, state_path
+
+    path = state_path(cluster_dir)
+    if not path.exists() or clusters.read_state(path) is not ClusterState.CLOSED:
+        return
+    if clusters.read_identity(cluster_dir).cloud == "aws" and not is_down(cluster_dir):
+        output.note(f"ending what is left of the cluster {cluster_dir.name} before it")
+        bring_down(cluster_dir)
+
+
 def stop_in_order(path: Path) -> None:
     """A run that is on saves a checkpoint at a step boundary and stops. Whatever hinders it is told, and no more."""
     from bamboo_cli.coordinator.reader import read_active_spec

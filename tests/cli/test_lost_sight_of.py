@@ -14,7 +14,7 @@ from bamboo_cli.coordinator.rows import encode_row
 from bamboo_cli.errors import LeftBehindError, StateError, UsageError
 from bamboo_cli.main import app
 from bamboo_cli.providers.base import InstanceState
-from bamboo_cli.teardown import bring_down, sweep_by_id
+from bamboo_cli.teardown import bring_down, end_what_is_left, sweep_by_id
 from tests.aws.double import AwsDouble
 from tests.cli.rented import BOTH, CLUSTER, folder, quick_environment, rented
 
@@ -115,6 +115,22 @@ def test_the_next_cluster_of_that_name_does_not_take_the_place_of_what_is_still_
         clusters.open_or_create(load_job(tmp_path / "job.yaml"), JOB, "big")
 
     assert "bamboo down --cluster big" in raised.value.next_step
+
+
+def test_what_a_cluster_left_that_closed_itself_is_ended_before_the_next_one_takes_its_name(
+    aws: AwsDouble, folder: Path
+) -> None:
+    provider = rented(folder, "us-east-1")
+    (instance,) = provider.instances(CLUSTER)
+    provider.terminate((instance.instance_id,))
+    end_what_is_left(folder)
+    assert aws.remains() != [], "one whose books are open is somebody's"
+    close_the_books(folder)
+
+    end_what_is_left(folder)
+
+    assert aws.remains() == []
+    end_what_is_left(folder)
 
 
 def test_an_instance_that_comes_to_light_when_the_books_are_closed_is_ended(aws: AwsDouble, folder: Path) -> None:

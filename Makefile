@@ -9,7 +9,7 @@ TRAINS := $(VENV)/.trains
 READY := $(VENV)/.ready
 ISOLATED := $(BIN)/python -m tests.aws.isolated
 
-.PHONY: demo test lint format types imports tests trackers vms soak bench docs site clean
+.PHONY: demo test lint format types imports tests trackers vms soak pairs bench docs site clean
 
 demo: $(TRAINS)
 	$(BIN)/bamboo demo --yes
@@ -51,6 +51,11 @@ trackers: $(READY)
 soak: $(READY)
 	$(BIN)/python -m pytest -m "soak and not vms"
 	$(ISOLATED) $(BIN)/python -m pytest -m "soak and vms" tests/aws
+
+# Every pair of losses in the small worlds: days of one core. For some of them: make pairs ONLY="2x2x2 and bubble"
+ONLY ?= test
+pairs: $(READY)
+	$(BIN)/python -m pytest -n auto -m exhaustive -k "$(ONLY)" tests/trainer/test_pairs_of_losses.py
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.pipeline_vs_torch

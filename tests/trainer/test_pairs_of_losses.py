@@ -1,6 +1,6 @@
 """The coordinator's machine and the step protocol together: two losses, the second one at any moment of the recovery.
 
-By chance in every run of the tests; every pair there is, hand-overs included, in the soak.
+By chance in every run of the tests; every pair there is, hand-overs included, in ``make pairs``.
 """
 
 import itertools
@@ -179,7 +179,7 @@ def name_of(case: Case) -> str:
     return "{num_pipelines}x{num_stages}x{num_microbatches} {mode} level {level}".format(**case)
 
 
-@pytest.mark.soak
+@pytest.mark.exhaustive
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_every_pair_of_losses_ends_with_the_undisturbed_weights(case: Case) -> None:
@@ -187,7 +187,7 @@ def test_every_pair_of_losses_ends_with_the_undisturbed_weights(case: Case) -> N
     assert sum(1 for _ in every_two_at_once(case)) > 0 or case["num_pipelines"] * case["num_stages"] == 2
 
 
-@pytest.mark.soak
+@pytest.mark.exhaustive
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_every_loss_after_every_notice_ends_with_the_undisturbed_weights(case: Case) -> None:

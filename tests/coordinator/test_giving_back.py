@@ -31,6 +31,18 @@ from tests.waiting import turn
 __all__ = ["look_often", "scene"]
 
 
+def hold_creates(provider: MemoryCloud) -> threading.Event:
+    """None is done before the event is set."""
+    may_go_on, create = threading.Event(), provider.create
+
+    def held(*arguments: Any) -> Instance:
+        may_go_on.wait(20)
+        return create(*arguments)
+
+    provider.create = held  # type: ignore[method-assign]
+    return may_go_on
+
+
 def test_what_is_given_back_is_terminated_and_then_said_to_have_ended(scene: Scene) -> None:
     async def scenario() -> None:
         await scene.create()
@@ -70,14 +82,7 @@ def test_what_waits_for_its_turn_and_is_not_wanted_any_more_is_never_asked_for(
 ) -> None:
     monkeypatch.setattr(cloud_module, "MAX_CREATES", 1)
     later = again(scene)
-    first_may_go_on = threading.Event()
-    create = later.provider.create
-
-    def slow(*arguments: Any) -> Instance:
-        first_may_go_on.wait(20)
-        return create(*arguments)
-
-    later.provider.create = slow  # type: ignore[method-assign]
+    first_may_go_on = hold_creates(later.provider)
 
     async def scenario() -> None:
         both = [asyncio.create_task(later.create(number)) for number in (1, 2)]
@@ -94,14 +99,7 @@ def test_what_waits_for_its_turn_and_is_not_wanted_any_more_is_never_asked_for(
 
 def test_a_node_that_is_given_back_while_it_is_rented_is_not_said_to_be_gone_before_it_is(scene: Scene) -> None:
     """The cluster would be closed, and then the answer would come."""
-    may_go_on = threading.Event()
-    create = scene.provider.create
-
-    def slow(*arguments: Any) -> Instance:
-        may_go_on.wait(20)
-        return create(*arguments)
-
-    scene.provider.create = slow  # type: ignore[method-assign]
+    may_go_on = hold_creates(scene.provider)
 
     async def scenario() -> None:
         renting = asyncio.create_task(scene.create())
